@@ -1,0 +1,1 @@
+//! The load driver: measures a node the way its users load it.

@@ -1,0 +1,1 @@
+//! The coordinator: owns the catalog and broadcasts its changes to every shard.

@@ -1,0 +1,13 @@
+//! Bolide: a document database node with exact time to live that speaks the Azure Cosmos DB for
+//! NoSQL REST protocol. `ARCHITECTURE.md` draws the rooms and the way a request goes.
+
+pub mod bench;
+pub mod config;
+pub mod coordinator;
+pub mod gateway;
+pub mod model;
+pub mod router;
+pub mod shard;
+pub mod sql;
+pub mod store;
+pub mod telemetry;

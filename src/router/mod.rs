@@ -1,0 +1,1 @@
+//! The router: finds the shard of a request and forwards it; fans feeds and queries out.

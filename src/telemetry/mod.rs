@@ -1,0 +1,1 @@
+//! Metrics names in one table, tracing, health.
