@@ -2,6 +2,7 @@
 //! NoSQL REST protocol. `ARCHITECTURE.md` draws the rooms and the way a request goes.
 
 pub mod bench;
+pub mod clock;
 pub mod config;
 pub mod coordinator;
 pub mod gateway;

@@ -1,1 +1,18 @@
-//! The shard: the state machine of one partition-key range, its expiry queue, and the actor that owns them.
+//! One partition-key range: its state machine, its expiry lanes, its change feed, and the actor that owns them.
+//!
+//! Requests enter the actor as operations. It decides them against what is committed and pending (`transaction`), turns them into
+//! commands that carry their own time and identity (`command`), and hands groups of them to the commit log (`commit`). `state::apply` is the only way
+//! a command reaches the engine; it reads no clock, no random source and no configuration. Reads do not pass through the actor: the `view`
+//! answers them on the caller's thread from what is committed.
+
+pub mod actor;
+pub mod command;
+pub mod commit;
+pub mod facts;
+pub mod feed;
+pub mod host;
+pub mod overlay;
+pub mod purge;
+pub mod state;
+pub mod transaction;
+pub mod view;

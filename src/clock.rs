@@ -1,0 +1,293 @@
+//! The one door to time. `_ts` and expiry come from here, and it never goes backwards, not even over a restart.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use tracing::{error, warn};
+
+/// Whole seconds since the epoch, shared by all of a node.
+#[derive(Clone)]
+pub struct Clock(Arc<Inner>);
+
+struct Inner {
+    source: Source,
+    /// The highest second that anybody was told.
+    issued: AtomicI64,
+    purging_paused: AtomicBool,
+}
+
+enum Source {
+    System,
+    Manual(AtomicI64),
+}
+
+impl Clock {
+    /// The machine's clock, not before `floor`.
+    pub fn system(floor: i64) -> Self {
+        Self::from_source(Source::System, floor)
+    }
+
+    /// A clock that a test drives by hand.
+    pub fn manual(now: i64) -> Self {
+        Self::from_source(Source::Manual(AtomicI64::new(now)), now)
+    }
+
+    fn from_source(source: Source, floor: i64) -> Self {
+        Self(Arc::new(Inner { source, issued: AtomicI64::new(floor), purging_paused: AtomicBool::new(false) }))
+    }
+
+    pub fn now(&self) -> i64 {
+        let now = self.source_seconds();
+        let issued = self.0.issued.load(Ordering::Relaxed);
+        if now <= issued {
+            return issued;
+        }
+        self.0.issued.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
+    /// Moves a manual clock; the machine's is left alone.
+    pub fn set(&self, now: i64) {
+        if let Source::Manual(seconds) = &self.0.source {
+            seconds.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the clock is suspect, so that nothing may be destroyed on its word.
+    pub fn purging_paused(&self) -> bool {
+        self.0.purging_paused.load(Ordering::Relaxed)
+    }
+
+    pub fn set_purging_paused(&self, paused: bool) {
+        self.0.purging_paused.store(paused, Ordering::Relaxed);
+    }
+
+    fn issued(&self) -> i64 {
+        self.0.issued.load(Ordering::Relaxed)
+    }
+
+    fn source_seconds(&self) -> i64 {
+        match &self.0.source {
+            Source::System => wall_seconds(),
+            Source::Manual(seconds) => seconds.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the door to the wall clock")]
+fn wall_seconds() -> i64 {
+    // A clock before 1970 counts as 1970.
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}
+
+/// Notices when the wall clock runs away from the monotonic one.
+///
+/// A jump forward pauses purging until an operator confirms it or it has lasted: a broken clock must not destroy data.
+pub struct JumpGuard {
+    bound: Duration,
+    hold: Duration,
+    /// Wall seconds minus monotonic seconds, as trusted.
+    offset: i64,
+    suspect_since: Option<Duration>,
+}
+
+/// What the guard found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Steady,
+    /// The wall clock is this many seconds ahead of where it should be.
+    Suspect { ahead_seconds: i64 },
+    /// A suspect jump has lasted long enough to be believed, or went away.
+    Settled,
+}
+
+impl JumpGuard {
+    pub fn new(bound: Duration, hold: Duration, wall: i64, monotonic: Duration) -> Self {
+        Self { bound, hold, offset: wall - whole_seconds(monotonic), suspect_since: None }
+    }
+
+    /// Takes one reading of both clocks.
+    pub fn observe(&mut self, wall: i64, monotonic: Duration) -> Verdict {
+        let offset = wall - whole_seconds(monotonic);
+        let ahead_seconds = offset - self.offset;
+        if ahead_seconds <= whole_seconds(self.bound) {
+            // Small corrections are followed, so that they do not add up to a jump.
+            self.offset = offset;
+            return if self.suspect_since.take().is_some() { Verdict::Settled } else { Verdict::Steady };
+        }
+        let since = *self.suspect_since.get_or_insert(monotonic);
+        if monotonic.saturating_sub(since) >= self.hold {
+            self.confirm(wall, monotonic);
+            return Verdict::Settled;
+        }
+        Verdict::Suspect { ahead_seconds }
+    }
+
+    /// An operator says that the time is right.
+    pub fn confirm(&mut self, wall: i64, monotonic: Duration) {
+        self.offset = wall - whole_seconds(monotonic);
+        self.suspect_since = None;
+    }
+}
+
+fn whole_seconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Watches a node's clock once a second: guards against jumps and keeps the highest issued time on disk.
+pub struct ClockKeeper {
+    clock: Clock,
+    guard: Mutex<JumpGuard>,
+    started: Instant,
+    file: PathBuf,
+    stored: AtomicI64,
+}
+
+impl ClockKeeper {
+    /// Opens the clock of the data folder: it starts no earlier than the highest time that was ever issued there.
+    pub fn open(folder: &Path, bound: Duration, hold: Duration) -> io::Result<Self> {
+        let file = folder.join("clock");
+        let floor = match fs::read_to_string(&file) {
+            Ok(text) => text.trim().parse().map_err(|_| {
+                io::Error::new(io::ErrorKind::InvalidData, format!("{} holds {text:?}, not a number of seconds", file.display()))
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(error),
+        };
+        let wall = wall_seconds();
+        if floor > wall {
+            warn!(behind_seconds = floor - wall, "the machine's clock is behind the time already issued; waiting for it there");
+        }
+        Ok(Self {
+            clock: Clock::system(floor),
+            guard: Mutex::new(JumpGuard::new(bound, hold, wall, Duration::ZERO)),
+            started: Instant::now(),
+            file,
+            stored: AtomicI64::new(floor),
+        })
+    }
+
+    pub fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+
+    /// One reading; to be called about once a second, off the event loop because it may write.
+    pub fn tick(&self) {
+        let verdict = match self.guard.lock() {
+            Ok(mut guard) => guard.observe(wall_seconds(), self.started.elapsed()),
+            Err(_) => return,
+        };
+        match verdict {
+            Verdict::Steady => {}
+            Verdict::Suspect { ahead_seconds } => {
+                if !self.clock.purging_paused() {
+                    metrics::counter!(crate::telemetry::CLOCK_JUMPS).increment(1);
+                    warn!(ahead_seconds, "the clock jumped forward; purging is paused until it is confirmed or has lasted");
+                }
+                self.clock.set_purging_paused(true);
+            }
+            Verdict::Settled => {
+                warn!("the clock is trusted again; purging goes on");
+                self.clock.set_purging_paused(false);
+            }
+        }
+        metrics::gauge!(crate::telemetry::EXPIRY_PAUSED).set(f64::from(u8::from(self.clock.purging_paused())));
+        // A suspect time is not kept: a restart with a mended clock brings everything back.
+        if !self.clock.purging_paused() {
+            self.store();
+        }
+    }
+
+    /// The operator's word that the time is right.
+    pub fn confirm(&self) {
+        if let Ok(mut guard) = self.guard.lock() {
+            guard.confirm(wall_seconds(), self.started.elapsed());
+        }
+        self.clock.set_purging_paused(false);
+    }
+
+    /// Keeps the highest issued time, so that the next start does not go back behind it.
+    pub fn store(&self) {
+        let issued = self.clock.issued();
+        if issued <= self.stored.load(Ordering::Relaxed) {
+            return;
+        }
+        let next = self.file.with_extension("next");
+        match fs::write(&next, issued.to_string()).and_then(|()| fs::rename(&next, &self.file)) {
+            Ok(()) => self.stored.store(issued, Ordering::Relaxed),
+            Err(error) => error!(%error, "the highest issued time could not be stored"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_goes_backwards() {
+        let clock = Clock::manual(100);
+        assert_eq!(clock.now(), 100);
+        clock.set(90);
+        assert_eq!(clock.now(), 100);
+        clock.set(101);
+        assert_eq!(clock.now(), 101);
+    }
+
+    #[test]
+    fn starts_no_earlier_than_the_time_issued_before_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let ahead = wall_seconds() + 1_000;
+        fs::write(folder.path().join("clock"), ahead.to_string()).unwrap();
+        let keeper = ClockKeeper::open(folder.path(), Duration::from_secs(60), Duration::from_secs(300)).unwrap();
+        assert_eq!(keeper.clock().now(), ahead);
+    }
+
+    #[test]
+    fn a_damaged_clock_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("clock"), "yesterday").unwrap();
+        let error = ClockKeeper::open(folder.path(), Duration::from_secs(60), Duration::from_secs(300)).err().unwrap();
+        assert!(error.to_string().contains("yesterday"), "{error}");
+    }
+
+    fn guard() -> JumpGuard {
+        JumpGuard::new(Duration::from_secs(60), Duration::from_secs(300), 1_000, Duration::ZERO)
+    }
+
+    #[test]
+    fn a_jump_is_suspect_until_it_has_lasted() {
+        let mut guard = guard();
+        let seconds = Duration::from_secs;
+        assert_eq!(guard.observe(1_010, seconds(10)), Verdict::Steady);
+        assert_eq!(guard.observe(1_111, seconds(11)), Verdict::Suspect { ahead_seconds: 100 });
+        assert_eq!(guard.observe(1_400, seconds(300)), Verdict::Suspect { ahead_seconds: 100 });
+        assert_eq!(guard.observe(1_411, seconds(311)), Verdict::Settled);
+        assert_eq!(guard.observe(1_412, seconds(312)), Verdict::Steady);
+    }
+
+    #[test]
+    fn a_jump_that_is_taken_back_or_confirmed_settles() {
+        let mut guard = guard();
+        let seconds = Duration::from_secs;
+        assert!(matches!(guard.observe(9_000, seconds(1)), Verdict::Suspect { .. }));
+        assert_eq!(guard.observe(1_002, seconds(2)), Verdict::Settled);
+        assert!(matches!(guard.observe(9_000, seconds(3)), Verdict::Suspect { .. }));
+        guard.confirm(9_001, seconds(4));
+        assert_eq!(guard.observe(9_002, seconds(5)), Verdict::Steady);
+    }
+
+    #[test]
+    fn small_corrections_do_not_add_up_to_a_jump() {
+        let mut guard = guard();
+        for step in 1..100 {
+            assert_eq!(guard.observe(1_000 + step * 31, Duration::from_secs(step as u64)), Verdict::Steady);
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! The shard actor: the only writer of its shard.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use actix::prelude::*;
+use tokio::sync::oneshot;
+use tracing::{debug, error, info, warn};
+
+use super::{
+    command::{Change, Command, LaneCursors, Purge},
+    commit::{CommitLog, Group, Reply, Solo, Waiting},
+    overlay::Overlay,
+    purge::{self, Slice},
+    state::ShardState,
+    transaction::{Operation, Transaction},
+    view::ShardView,
+};
+use crate::{
+    model::{
+        epk::Epk,
+        error::{Error, ErrorKind, Result},
+        ttl::{DefaultTtl, ExpiryRules},
+    },
+    store::EngineError,
+};
+
+/// How often the purger looks at the clock.
+const PURGE_TICK: Duration = Duration::from_millis(500);
+/// The share of dead bytes at which the files are rewritten, in percent: a dead byte costs at most four written ones.
+const COMPACT_DEAD_PERCENT: u64 = 25;
+/// Below this nobody misses the space.
+const COMPACT_DEAD_BYTES_MIN: u64 = 8 * 1024 * 1024;
+
+/// A request for changes; all operations are on one partition key.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Perform {
+    pub epk: Epk,
+    pub operations: Vec<Operation>,
+    /// All or nothing; otherwise each operation stands alone.
+    pub atomic: bool,
+    pub reply: oneshot::Sender<Result<Reply>>,
+}
+
+/// Changes the container's default time to live at a second that is the same for all its shards.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct ChangeDefaultTtl {
+    pub default: DefaultTtl,
+    pub at: i64,
+    pub reply: oneshot::Sender<Result<Reply>>,
+}
+
+/// Ends the actor after what it has accepted is committed.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Close {
+    pub closed: oneshot::Sender<()>,
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Committed {
+    group: u64,
+    outcome: Result<ShardState, EngineError>,
+}
+
+/// What has been decided, committed or not.
+struct Decided {
+    lsn: u64,
+    ts: i64,
+    next_ordinal: u64,
+    rules: ExpiryRules,
+    cursors: LaneCursors,
+}
+
+impl From<ShardState> for Decided {
+    fn from(state: ShardState) -> Self {
+        Self { lsn: state.lsn, ts: state.ts, next_ordinal: state.next_ordinal, rules: state.rules, cursors: state.cursors }
+    }
+}
+
+pub struct Shard {
+    view: Arc<ShardView>,
+    log: Box<dyn CommitLog>,
+    decided: Decided,
+    overlay: Overlay,
+    /// What waits for the group under way.
+    next: Group,
+    committing: bool,
+    purger: PurgerState,
+    closing: Option<oneshot::Sender<()>>,
+    /// Runs when the actor goes away, in order or by a panic.
+    farewell: Farewell,
+}
+
+/// Tells the keeper that the actor is gone.
+pub struct Farewell(pub Option<Box<dyn FnOnce() + Send>>);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        if let Some(tell) = self.0.take() {
+            tell();
+        }
+    }
+}
+
+struct PurgerState {
+    /// Nothing falls due before this second.
+    next_due: i64,
+    slice_started: Option<Instant>,
+    lag_seconds: i64,
+    more: bool,
+    compacting: bool,
+}
+
+impl Shard {
+    /// Builds the actor from what is on disk.
+    pub fn open(view: Arc<ShardView>, farewell: Farewell) -> Result<Self, EngineError> {
+        let (log, state) = Solo::open(Arc::clone(&view))?;
+        Ok(Self {
+            log: Box::new(log),
+            decided: state.into(),
+            view,
+            overlay: Overlay::default(),
+            next: Group { number: 1, ..Group::default() },
+            committing: false,
+            purger: PurgerState { next_due: 0, slice_started: None, lag_seconds: 0, more: false, compacting: false },
+            closing: None,
+            farewell,
+        })
+    }
+
+    /// Whether writes are taken at all.
+    fn check_writable(&self) -> Result<()> {
+        if let Some(error) = self.view.poisoned() {
+            return Err(error);
+        }
+        if self.view.disk_full() {
+            return Err(Error::new(ErrorKind::InsufficientStorage, "the disk is full: writes are refused until there is room"));
+        }
+        if self.closing.is_some() {
+            return Err(Error::unavailable("the shard is closing"));
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, request: Perform, context: &mut Context<Self>) {
+        let Perform { epk, operations, atomic, reply } = request;
+        if let Err(error) = self.check_writable() {
+            let _ = reply.send(Err(error));
+            return;
+        }
+        let before = self.decided.lsn;
+        let mut results = Vec::with_capacity(operations.len());
+        if atomic {
+            self.transact(&epk, operations, &mut results);
+        } else {
+            for operation in operations {
+                self.transact(&epk, vec![operation], &mut results);
+            }
+        }
+        let waiting = Waiting { reply, results, lsn: self.decided.lsn };
+        if self.decided.lsn == before && self.overlay.is_empty() {
+            // Nothing was changed and nothing pending was seen: there is nothing to wait for.
+            waiting.succeed();
+        } else {
+            self.next.waiting.push(waiting);
+            self.commit(context);
+        }
+    }
+
+    /// Decides the operations as one transaction and stages it, unless one of them fails.
+    fn transact(&mut self, epk: &Epk, operations: Vec<Operation>, results: &mut Vec<Result<super::transaction::Done>>) {
+        let ts = self.view.clock.now().max(self.decided.ts);
+        let mut transaction = Transaction {
+            facts: &self.view.facts,
+            engine: &self.view.engine,
+            overlay: &self.overlay,
+            rules: &self.decided.rules,
+            lsn: self.decided.lsn + 1,
+            ts,
+            next_ordinal: self.decided.next_ordinal,
+            epk,
+            changes: Vec::with_capacity(operations.len()),
+            writes: Vec::with_capacity(operations.len()),
+        };
+        let mut failed = false;
+        for operation in operations {
+            let result = transaction.perform(operation);
+            failed |= result.is_err();
+            results.push(result);
+            if failed {
+                return;
+            }
+        }
+        let Transaction { changes, writes, next_ordinal, .. } = transaction;
+        if !changes.is_empty() {
+            self.decided.next_ordinal = next_ordinal;
+            for (key, value) in writes {
+                self.overlay.set(self.next.number, key, value);
+            }
+            self.stage(ts, changes);
+        }
+    }
+
+    fn stage(&mut self, ts: i64, changes: Vec<Change>) {
+        self.decided.lsn += 1;
+        self.decided.ts = ts;
+        for change in &changes {
+            if let Change::Put { value, .. } = change
+                && let Some(stored) = crate::store::document::Stored::decode(value)
+            {
+                let header = stored.header;
+                let inherits = matches!(header.ttl, crate::model::ttl::ItemTtl::Inherit).then_some(header.ts);
+                if let Some(due) = self.decided.rules.next_due(inherits, header.ttl.own_due(header.ts)) {
+                    self.purger.next_due = self.purger.next_due.min(due);
+                }
+            }
+        }
+        self.next.commands.push(Command { lsn: self.decided.lsn, ts, changes });
+    }
+
+    /// Sends what waits to the log, unless a group is under way: then it goes with the next one.
+    fn commit(&mut self, context: &mut Context<Self>) {
+        if self.committing || self.next.is_empty() {
+            return;
+        }
+        self.committing = true;
+        let number = self.next.number;
+        let group = std::mem::replace(&mut self.next, Group { number: number + 1, ..Group::default() });
+        let address = context.address();
+        self.log.submit(group, Box::new(move |group, outcome| address.do_send(Committed { group, outcome })));
+    }
+
+    fn committed(&mut self, group: u64, outcome: Result<ShardState, EngineError>, context: &mut Context<Self>) {
+        self.committing = false;
+        match outcome {
+            Ok(_) => self.overlay.committed(group),
+            Err(error) => self.commit_failed(&error),
+        }
+        if let Some(started) = self.purger.slice_started.take() {
+            let rest = purge::rest_after(started.elapsed(), self.purger.lag_seconds, !self.next.is_empty());
+            if self.purger.more {
+                context.run_later(rest, Self::purge);
+            } else {
+                self.compact_if_worth_it(context);
+            }
+        }
+        self.commit(context);
+        self.finish_closing(context);
+    }
+
+    /// Nothing that was decided on top of the failed group can stand.
+    fn commit_failed(&mut self, failure: &EngineError) {
+        error!(container = %self.view.facts.container, range = self.view.facts.range_id, %failure, "commit failed");
+        self.view.set_disk_full(matches!(failure, EngineError::Full(_)));
+        let number = self.next.number;
+        let dropped = std::mem::replace(&mut self.next, Group { number, ..Group::default() });
+        for waiting in dropped.waiting {
+            waiting.fail(failure.clone().into());
+        }
+        self.overlay.clear();
+        self.decided = self.view.state().into();
+        self.purger.next_due = 0;
+        self.purger.more = false;
+    }
+
+    /// One slice of purging, if anything is due.
+    fn purge(&mut self, context: &mut Context<Self>) {
+        let now = self.view.clock.now();
+        let busy = self.purger.slice_started.is_some() || self.closing.is_some();
+        if busy || now < self.purger.next_due || self.view.clock.purging_paused() || self.view.poisoned().is_some() {
+            return;
+        }
+        match purge::slice(&self.view.engine, &self.overlay, &self.decided.rules, self.decided.cursors, now) {
+            Ok(slice) => self.stage_purge(slice, context),
+            Err(failure) => error!(container = %self.view.facts.container, range = self.view.facts.range_id, %failure, "purging failed"),
+        }
+    }
+
+    fn stage_purge(&mut self, slice: Slice, context: &mut Context<Self>) {
+        let Slice { purge, more, next_due, lag_seconds } = slice;
+        self.purger.more = more;
+        self.purger.lag_seconds = lag_seconds;
+        self.purger.next_due = if more { 0 } else { next_due.unwrap_or(i64::MAX) };
+        let Some(cursors) = purge.cursors else { return };
+        debug!(range = self.view.facts.range_id, removed = purge.versions.len(), lag_seconds, more, "expiry slice");
+        crate::telemetry::purge_lag(lag_seconds, purge.versions.len());
+        self.decided.cursors = cursors;
+        self.purger.slice_started = Some(Instant::now());
+        for expired in &purge.versions {
+            self.overlay.set(self.next.number, expired.key.clone(), None);
+            for fingerprint in &expired.version.fingerprints {
+                let epk = expired.key.get(1..1 + usize::from(expired.epk_bytes)).unwrap_or_default();
+                self.overlay.set(self.next.number, crate::store::keys::unique(epk, fingerprint).into(), None);
+            }
+        }
+        let Purge { versions, .. } = purge;
+        self.next.purge.versions.extend(versions);
+        self.next.purge.cursors = Some(cursors);
+        self.commit(context);
+    }
+
+    /// Rewrites the files when enough of them is dead, so that the space comes back.
+    fn compact_if_worth_it(&mut self, context: &mut Context<Self>) {
+        let state = self.view.state();
+        let worth_it = state.dead_bytes >= COMPACT_DEAD_BYTES_MIN
+            && state.dead_bytes * 100 >= (state.dead_bytes + state.bytes) * COMPACT_DEAD_PERCENT;
+        if self.purger.compacting || !worth_it {
+            return;
+        }
+        self.purger.compacting = true;
+        let view = Arc::clone(&self.view);
+        let started = Instant::now();
+        let rewriting = tokio::task::spawn_blocking(move || view.engine.compact(&[], &[0xff]));
+        context.spawn(rewriting.into_actor(self).map(move |_, shard, context| {
+            shard.purger.compacting = false;
+            info!(
+                range = shard.view.facts.range_id,
+                dead_bytes = state.dead_bytes,
+                disk_bytes = shard.view.engine.disk_bytes(),
+                seconds = started.elapsed().as_secs_f64(),
+                "files rewritten"
+            );
+            shard.next.purge.rewritten_bytes += state.dead_bytes;
+            shard.commit(context);
+        }));
+    }
+
+    /// Tries whether the disk has room again.
+    fn probe_disk(&mut self) {
+        if self.view.disk_full() && self.view.poisoned().is_none() && !self.committing {
+            match self.view.engine.probe() {
+                Ok(()) => {
+                    warn!(range = self.view.facts.range_id, "the disk has room again; writes are taken");
+                    self.view.set_disk_full(false);
+                }
+                Err(failure) => debug!(range = self.view.facts.range_id, %failure, "the disk is still full"),
+            }
+        }
+    }
+
+    fn finish_closing(&mut self, context: &mut Context<Self>) {
+        if !self.committing
+            && self.next.is_empty()
+            && let Some(closed) = self.closing.take()
+        {
+            self.farewell.0 = None;
+            let _ = closed.send(());
+            context.stop();
+        }
+    }
+}
+
+impl Actor for Shard {
+    type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        context.run_interval(PURGE_TICK, |shard, context| {
+            shard.probe_disk();
+            shard.purge(context);
+        });
+    }
+}
+
+impl Handler<Perform> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, request: Perform, context: &mut Self::Context) {
+        self.perform(request, context);
+    }
+}
+
+impl Handler<ChangeDefaultTtl> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, request: ChangeDefaultTtl, context: &mut Self::Context) {
+        if let Err(error) = self.check_writable() {
+            let _ = request.reply.send(Err(error));
+            return;
+        }
+        if self.decided.rules.default != request.default {
+            let at = request.at.max(self.decided.ts);
+            self.decided.rules = self.decided.rules.with_default(request.default, at);
+            self.purger.next_due = 0;
+            self.stage(at, vec![Change::SetDefaultTtl(request.default)]);
+        }
+        self.next.waiting.push(Waiting { reply: request.reply, results: Vec::new(), lsn: self.decided.lsn });
+        self.commit(context);
+    }
+}
+
+impl Handler<Committed> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, message: Committed, context: &mut Self::Context) {
+        self.committed(message.group, message.outcome, context);
+    }
+}
+
+impl Handler<Close> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, message: Close, context: &mut Self::Context) {
+        self.closing = Some(message.closed);
+        self.finish_closing(context);
+    }
+}
+
+/// Makes a shard actor panic, as a bug would.
+#[cfg(test)]
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Panic;
+
+#[cfg(test)]
+impl Handler<Panic> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, _: Panic, _: &mut Self::Context) {
+        panic!("a test asked for it");
+    }
+}

@@ -1,0 +1,154 @@
+//! The commit log: makes groups of commands durable and applied, in order. `Solo` is the log of a node on its own: the engine's journal.
+
+use std::sync::{Arc, MutexGuard, atomic::Ordering};
+
+use tokio::sync::oneshot;
+
+use super::{
+    command::{Command, Purge},
+    state::ShardState,
+    transaction::Done,
+    view::{Applied, ShardView},
+};
+use crate::{
+    model::error::{Error, Result},
+    store::{Batch, EngineError, engine::Durability},
+    telemetry,
+};
+
+/// Everything that arrived while the last group was being committed.
+#[derive(Default)]
+pub struct Group {
+    pub number: u64,
+    pub commands: Vec<Command>,
+    pub purge: Purge,
+    pub waiting: Vec<Waiting>,
+}
+
+impl Group {
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty() && self.purge.is_empty() && self.waiting.is_empty()
+    }
+}
+
+/// A client that is told when its group is durable.
+pub struct Waiting {
+    pub reply: oneshot::Sender<Result<Reply>>,
+    pub results: Vec<Result<Done>>,
+    pub lsn: u64,
+}
+
+/// The answer to a request for changes.
+#[derive(Debug)]
+pub struct Reply {
+    pub results: Vec<Result<Done>>,
+    /// The LSN of the transaction, or of the last one when nothing was changed.
+    pub lsn: u64,
+}
+
+impl Waiting {
+    pub fn succeed(self) {
+        // A client that has gone away does not need its answer.
+        let _ = self.reply.send(Ok(Reply { results: self.results, lsn: self.lsn }));
+    }
+
+    pub fn fail(self, error: Error) {
+        let _ = self.reply.send(Err(error));
+    }
+}
+
+/// Told once a group is committed (with its number) or has failed.
+pub type OnCommitted = Box<dyn FnOnce(u64, Result<ShardState, EngineError>) + Send>;
+
+pub trait CommitLog: Send {
+    /// Takes a group without waiting. Replies leave, and `done` is called, after the group is durable and visible. One group at a time.
+    fn submit(&self, group: Group, done: OnCommitted);
+}
+
+/// One node: the engine's own journal, one fsync a group.
+pub struct Solo {
+    view: Arc<ShardView>,
+    epoch: u64,
+}
+
+impl Solo {
+    /// Takes over the shard from whoever wrote to it before: groups of an earlier owner that are still under way
+    /// are finished first, later ones are refused.
+    pub fn open(view: Arc<ShardView>) -> Result<(Self, ShardState), EngineError> {
+        let mut applied = lock(&view)?;
+        if let Some(state) = ShardState::load(&view.engine)? {
+            applied.state = state;
+        }
+        applied.epoch += 1;
+        view.publish(&applied.state);
+        let (epoch, state) = (applied.epoch, applied.state);
+        drop(applied);
+        Ok((Self { view, epoch }, state))
+    }
+}
+
+impl CommitLog for Solo {
+    fn submit(&self, group: Group, done: OnCommitted) {
+        let view = Arc::clone(&self.view);
+        let epoch = self.epoch;
+        tokio::task::spawn_blocking(move || {
+            let number = group.number;
+            let outcome = commit(&view, epoch, group);
+            done(number, outcome);
+        });
+    }
+}
+
+fn lock(view: &ShardView) -> Result<MutexGuard<'_, Applied>, EngineError> {
+    view.applied.lock().map_err(|_| EngineError::Io("an earlier commit was cut off".into()))
+}
+
+fn commit(view: &ShardView, epoch: u64, group: Group) -> Result<ShardState, EngineError> {
+    let Group { commands, purge, waiting, .. } = group;
+    match write(view, epoch, &commands, &purge) {
+        Ok(state) => {
+            view.counters.commands.fetch_add(commands.len() as u64, Ordering::Relaxed);
+            view.counters.purged.fetch_add(purge.versions.len() as u64, Ordering::Relaxed);
+            telemetry::purged(purge.versions.len());
+            waiting.into_iter().for_each(Waiting::succeed);
+            Ok(state)
+        }
+        Err(error) => {
+            // Poisoned before the first client hears of it: what comes next must not be acknowledged.
+            if !matches!(error, EngineError::Full(_)) {
+                view.poison(Error::unavailable(format!("the shard takes no writes until the node is restarted: {error}")));
+            }
+            let failure = Error::from(error.clone());
+            waiting.into_iter().for_each(|waiting| waiting.fail(failure.clone()));
+            Err(error)
+        }
+    }
+}
+
+fn write(view: &ShardView, epoch: u64, commands: &[Command], purge: &Purge) -> Result<ShardState, EngineError> {
+    let mut applied = lock(view)?;
+    if applied.epoch != epoch {
+        return Err(EngineError::Io("the shard was rebuilt".into()));
+    }
+    let mut state = applied.state;
+    let mut batch = Batch::default();
+    for command in commands {
+        state.apply(command, &mut batch);
+    }
+    state.purge(purge, &mut batch);
+    if state != applied.state {
+        state.store(&mut batch);
+    }
+    if !batch.is_empty() {
+        // A purge can be repeated: it need not wait for the disk.
+        let durability = if commands.is_empty() { Durability::Buffered } else { Durability::Synced };
+        view.engine.write(batch, durability)?;
+        if durability == Durability::Synced {
+            view.counters.fsyncs.fetch_add(1, Ordering::Relaxed);
+            telemetry::committed(commands.len());
+        }
+    }
+    applied.state = state;
+    view.publish(&state);
+    Ok(state)
+}

@@ -1,0 +1,23 @@
+//! What a shard knows of its container and its place in it. Fixed while the shard actor lives, except for the indexing policy
+//! and the time to live, which arrive as commands.
+
+use crate::model::{epk::EpkRange, path::PropertyPath, rid::ContainerRid};
+
+#[derive(Clone, Debug)]
+pub struct ShardFacts {
+    pub container: ContainerRid,
+    /// The id of the partition key range, unique in the container.
+    pub range_id: u32,
+    pub range: EpkRange,
+    pub partition_key_paths: Vec<PropertyPath>,
+    pub unique_keys: Vec<Vec<PropertyPath>>,
+}
+
+/// Ordinals of a container's items are made without asking other shards: the range id above, a counter below.
+const ORDINAL_COUNTER_BITS: u32 = 40;
+
+impl ShardFacts {
+    pub fn first_ordinal(&self) -> u64 {
+        (u64::from(self.range_id) << ORDINAL_COUNTER_BITS) + 1
+    }
+}

@@ -1,0 +1,285 @@
+//! The shards of a node: opens them on a fixed set of arbiters, rebuilds an actor that panicked, bounds what may wait for one.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use actix::prelude::*;
+use arc_swap::ArcSwap;
+use tokio::sync::oneshot;
+use tracing::{error, info, warn};
+
+use super::{
+    actor::{ChangeDefaultTtl, Close, Farewell, Perform, Shard},
+    commit::Reply,
+    facts::ShardFacts,
+    state::ShardState,
+    transaction::Operation,
+    view::ShardView,
+};
+use crate::{
+    clock::Clock,
+    model::{
+        epk::Epk,
+        error::{Error, ErrorKind, Result},
+        ttl::DefaultTtl,
+    },
+    store::{Engine, EngineError, SharedResources},
+};
+
+/// How long a client should wait when a queue is full.
+const QUEUE_FULL_RETRY_MS: u32 = 50;
+
+/// Bounds on what may be under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission {
+    pub shard_requests_max: usize,
+    pub node_bytes_max: usize,
+}
+
+/// All shards of this node.
+pub struct ShardHost {
+    arbiters: Vec<ArbiterHandle>,
+    next_arbiter: AtomicUsize,
+    shared: SharedResources,
+    clock: Clock,
+    folder: PathBuf,
+    admission: Admission,
+    bytes_under_way: AtomicUsize,
+}
+
+/// One shard as the rest of the node knows it.
+pub struct ShardHandle {
+    pub facts: ShardFacts,
+    host: Arc<ShardHost>,
+    link: ArcSwap<Link>,
+    requests_under_way: AtomicUsize,
+}
+
+enum Link {
+    Up { view: Arc<ShardView>, address: Addr<Shard> },
+    Down(Error),
+}
+
+impl ShardHost {
+    pub fn new(arbiters: Vec<ArbiterHandle>, shared: SharedResources, clock: Clock, folder: &Path, admission: Admission) -> Arc<Self> {
+        Arc::new(Self {
+            arbiters,
+            next_arbiter: AtomicUsize::new(0),
+            shared,
+            clock,
+            folder: folder.to_owned(),
+            admission,
+            bytes_under_way: AtomicUsize::new(0),
+        })
+    }
+
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Opens a shard, or makes it. A damaged one is there too, and answers every request with what is wrong.
+    pub fn open(self: &Arc<Self>, facts: ShardFacts, default: DefaultTtl) -> Arc<ShardHandle> {
+        let link = match self.open_view(&facts, default) {
+            Ok(view) => Link::Up { address: self.idle_address(), view },
+            Err(failure) => {
+                error!(container = %facts.container, range = facts.range_id, %failure, "shard cannot be opened");
+                Link::Down(Error::unavailable(format!("partition key range {} cannot be served: {failure}", facts.range_id)))
+            }
+        };
+        let handle = Arc::new(ShardHandle {
+            facts,
+            host: Arc::clone(self),
+            link: ArcSwap::from_pointee(link),
+            requests_under_way: AtomicUsize::new(0),
+        });
+        if let Ok(view) = handle.view() {
+            start_actor(&handle, view);
+        }
+        handle
+    }
+
+    fn open_view(&self, facts: &ShardFacts, default: DefaultTtl) -> Result<Arc<ShardView>, EngineError> {
+        let engine = Engine::open(&self.shard_folder(facts), &self.shared)?;
+        if engine.torn_bytes() > 0 {
+            warn!(
+                container = %facts.container,
+                range = facts.range_id,
+                torn_bytes = engine.torn_bytes(),
+                "dropped an unfinished record at the end of the journal"
+            );
+        }
+        let state = match ShardState::load(&engine)? {
+            Some(state) => state,
+            None => ShardState::new(facts.first_ordinal(), default),
+        };
+        Ok(Arc::new(ShardView::new(facts.clone(), Arc::new(engine), self.clock.clone(), state)))
+    }
+
+    fn shard_folder(&self, facts: &ShardFacts) -> PathBuf {
+        // A resource id has no slash; its padding is left out.
+        let container = facts.container.to_string();
+        self.folder.join("shards").join(format!("{}-{}", container.trim_end_matches('='), facts.range_id))
+    }
+
+    fn arbiter(&self) -> &ArbiterHandle {
+        let next = self.next_arbiter.fetch_add(1, Ordering::Relaxed);
+        self.arbiters.get(next % self.arbiters.len().max(1)).expect("a host has at least one arbiter")
+    }
+
+    /// An address that nobody answers, until the actor has started.
+    fn idle_address(&self) -> Addr<Shard> {
+        let (sender, _) = actix::dev::channel::channel(1);
+        Addr::new(sender)
+    }
+}
+
+/// Starts the actor of a shard on one of the arbiters, and again whenever it panics.
+fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
+    let weak = Arc::downgrade(handle);
+    let farewell = Farewell(Some(Box::new(move || {
+        if let Some(handle) = weak.upgrade() {
+            rebuild(&handle);
+        }
+    })));
+    match Shard::open(Arc::clone(&view), farewell) {
+        Ok(shard) => {
+            let address = Shard::start_in_arbiter(handle.host.arbiter(), |_| shard);
+            handle.link.store(Arc::new(Link::Up { view, address }));
+        }
+        Err(failure) => {
+            error!(range = handle.facts.range_id, %failure, "shard cannot be started");
+            handle.link.store(Arc::new(Link::Down(failure.into())));
+        }
+    }
+}
+
+/// A shard actor panicked: another one takes over from what is on disk. Reads go on meanwhile.
+fn rebuild(handle: &Arc<ShardHandle>) {
+    error!(container = %handle.facts.container, range = handle.facts.range_id, "shard actor panicked; rebuilding it from disk");
+    let Ok(view) = handle.view() else { return };
+    view.counters.restarts.fetch_add(1, Ordering::Relaxed);
+    let handle = Arc::clone(handle);
+    // Not here: this runs while the panic unwinds, and opening waits for the group under way.
+    handle.host.arbiter().spawn_fn({
+        let handle = Arc::clone(&handle);
+        move || start_actor(&handle, view)
+    });
+}
+
+/// A place in a shard's queue; given back when dropped.
+pub struct Permit<'a> {
+    handle: &'a ShardHandle,
+    bytes: usize,
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.handle.requests_under_way.fetch_sub(1, Ordering::Relaxed);
+        self.handle.host.bytes_under_way.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl ShardHandle {
+    /// What can be read of the shard.
+    pub fn view(&self) -> Result<Arc<ShardView>> {
+        match &**self.link.load() {
+            Link::Up { view, .. } => Ok(Arc::clone(view)),
+            Link::Down(error) => Err(error.clone()),
+        }
+    }
+
+    /// Reads without taking a share of the view.
+    pub fn with_view<T>(&self, read: impl FnOnce(&ShardView) -> Result<T>) -> Result<T> {
+        match &**self.link.load() {
+            Link::Up { view, .. } => read(view),
+            Link::Down(error) => Err(error.clone()),
+        }
+    }
+
+    /// How many requests wait for the shard.
+    pub fn requests_under_way(&self) -> usize {
+        self.requests_under_way.load(Ordering::Relaxed)
+    }
+
+    fn admit(&self, bytes: usize) -> Result<Permit<'_>> {
+        let permit = Permit { handle: self, bytes };
+        let requests = self.requests_under_way.fetch_add(1, Ordering::Relaxed);
+        let bytes_before = self.host.bytes_under_way.fetch_add(bytes, Ordering::Relaxed);
+        let admission = self.host.admission;
+        if requests >= admission.shard_requests_max || bytes_before + bytes > admission.node_bytes_max {
+            let mut error = Error::new(
+                ErrorKind::Overloaded,
+                format!("too many requests wait for partition key range {}: {requests} are under way", self.facts.range_id),
+            );
+            error.retry_after_ms = Some(QUEUE_FULL_RETRY_MS);
+            return Err(error);
+        }
+        Ok(permit)
+    }
+
+    /// Carries out changes to items of one partition key; answers when they are durable.
+    pub async fn perform(&self, epk: Epk, operations: Vec<Operation>, atomic: bool, bytes: usize) -> Result<Reply> {
+        let _permit = self.admit(bytes)?;
+        let (reply, answer) = oneshot::channel();
+        self.send(Perform { epk, operations, atomic, reply })?;
+        answer.await.map_err(|_| self.restarting())?
+    }
+
+    /// Changes the default time to live; in force when this returns.
+    pub async fn change_default_ttl(&self, default: DefaultTtl, at: i64) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        self.send(ChangeDefaultTtl { default, at, reply })?;
+        answer.await.map_err(|_| self.restarting())??;
+        Ok(())
+    }
+
+    /// Finishes what is under way and lets go of the files.
+    pub async fn close(&self) {
+        let (closed, done) = oneshot::channel();
+        if self.send(Close { closed }).is_ok() {
+            // An actor that is gone already has nothing to finish.
+            let _ = done.await;
+        }
+        let view = self.view();
+        self.link.store(Arc::new(Link::Down(Error::unavailable("the shard is closed"))));
+        if let Ok(view) = view
+            && let Err(failure) = view.engine.flush()
+        {
+            warn!(range = self.facts.range_id, %failure, "the write buffer could not be handed to the disk; the journal has it");
+        }
+    }
+
+    /// Closes the shard and removes its files.
+    pub async fn destroy(&self) {
+        self.close().await;
+        let folder = self.host.shard_folder(&self.facts);
+        if let Err(failure) = std::fs::remove_dir_all(&folder) {
+            warn!(folder = %folder.display(), %failure, "the files of a removed shard are left behind");
+        } else {
+            info!(container = %self.facts.container, range = self.facts.range_id, "shard removed");
+        }
+    }
+
+    fn send<M>(&self, message: M) -> Result<()>
+    where
+        M: Message<Result = ()> + Send + 'static,
+        Shard: Handler<M>,
+    {
+        match &**self.link.load() {
+            Link::Up { address, .. } => {
+                address.do_send(message);
+                Ok(())
+            }
+            Link::Down(error) => Err(error.clone()),
+        }
+    }
+
+    fn restarting(&self) -> Error {
+        Error::unavailable(format!("partition key range {} is restarting; whether the write was kept is not known", self.facts.range_id))
+    }
+}

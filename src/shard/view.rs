@@ -1,0 +1,165 @@
+//! What others may see of a shard: its committed state, read on the caller's thread. A message to the actor and back costs more
+//! than the read itself, and a read must not wait behind writes.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
+
+use super::{
+    facts::ShardFacts,
+    state::ShardState,
+    transaction::{self, Done},
+};
+use crate::{
+    clock::Clock,
+    model::{
+        epk::EpkRange,
+        error::{Error, Result},
+        item::EtagCondition,
+        ttl::ExpiryRules,
+    },
+    store::{Engine, document::Stored, keys},
+};
+
+/// Dead entries that a page may step over before it is handed out short.
+const PAGE_EXAMINED_MAX: usize = 20_000;
+
+pub struct ShardView {
+    pub facts: ShardFacts,
+    pub engine: Arc<Engine>,
+    pub clock: Clock,
+    rules: ArcSwap<ExpiryRules>,
+    state: ArcSwap<ShardState>,
+    lsn: AtomicU64,
+    /// Why writes are refused until the shard is opened again.
+    poison: ArcSwapOption<Error>,
+    /// Set while the disk is full; writes are refused, reads and expiry go on.
+    disk_full: AtomicBool,
+    pub counters: Counters,
+    /// The commit log's own: what is applied, and by which of the shard's owners.
+    pub(super) applied: Mutex<Applied>,
+}
+
+/// The applied state, under the lock that commits hold.
+pub(super) struct Applied {
+    pub state: ShardState,
+    /// Goes up when the actor is rebuilt, so that groups of the old one are refused.
+    pub epoch: u64,
+}
+
+/// What a shard has done since it was opened.
+#[derive(Default)]
+pub struct Counters {
+    pub commands: AtomicU64,
+    pub fsyncs: AtomicU64,
+    pub purged: AtomicU64,
+    pub restarts: AtomicU64,
+}
+
+/// A page of documents in key order.
+pub struct Page {
+    pub items: Vec<Stored<Bytes>>,
+    /// The key to go on from; `None` at the end.
+    pub resume: Option<Vec<u8>>,
+}
+
+impl ShardView {
+    /// `state` is what a new shard begins with; what the engine holds wins when the shard is opened.
+    pub fn new(facts: ShardFacts, engine: Arc<Engine>, clock: Clock, state: ShardState) -> Self {
+        Self {
+            facts,
+            engine,
+            clock,
+            rules: ArcSwap::from_pointee(state.rules),
+            lsn: AtomicU64::new(state.lsn),
+            state: ArcSwap::from_pointee(state),
+            poison: ArcSwapOption::empty(),
+            disk_full: AtomicBool::new(false),
+            counters: Counters::default(),
+            applied: Mutex::new(Applied { state, epoch: 0 }),
+        }
+    }
+
+    /// The LSN of the last committed transaction.
+    pub fn lsn(&self) -> u64 {
+        self.lsn.load(Ordering::Acquire)
+    }
+
+    pub fn state(&self) -> ShardState {
+        **self.state.load()
+    }
+
+    /// Makes a committed state visible.
+    pub fn publish(&self, state: &ShardState) {
+        if **self.rules.load() != state.rules {
+            self.rules.store(Arc::new(state.rules));
+        }
+        self.state.store(Arc::new(*state));
+        self.lsn.store(state.lsn, Ordering::Release);
+    }
+
+    pub fn poison(&self, error: Error) {
+        self.poison.store(Some(Arc::new(error)));
+    }
+
+    pub fn set_disk_full(&self, full: bool) {
+        self.disk_full.store(full, Ordering::Relaxed);
+    }
+
+    pub fn disk_full(&self) -> bool {
+        self.disk_full.load(Ordering::Relaxed)
+    }
+
+    pub fn poisoned(&self) -> Option<Error> {
+        self.poison.load().as_deref().cloned()
+    }
+
+    /// The live document under a key, at this very second.
+    pub fn live(&self, key: &[u8]) -> Result<Option<Stored<Bytes>>> {
+        let Some(bytes) = self.engine.get(key)? else { return Ok(None) };
+        let stored = decode(Bytes::copy_from_slice(&bytes))?;
+        Ok(self.is_live(&stored, self.clock.now()).then_some(stored))
+    }
+
+    /// Reads one item.
+    pub fn read(&self, epk: &[u8], id: &str, if_none_match: Option<&EtagCondition>) -> Result<Done> {
+        let live = self.live(&keys::document(epk, id))?.ok_or_else(|| transaction::missing(id))?;
+        Ok(transaction::read(live, if_none_match))
+    }
+
+    fn is_live<B: AsRef<[u8]>>(&self, stored: &Stored<B>, now: i64) -> bool {
+        !self.rules.load().is_expired(stored.header.ts, stored.header.ttl, now)
+    }
+
+    /// Live documents of a range in key order, from `resume` on. A page ends at `items_max`, at `bytes_max`, or
+    /// after much work without result.
+    pub fn page(&self, range: &EpkRange, resume: Option<&[u8]>, items_max: usize, bytes_max: usize) -> Result<Page> {
+        let (from, to) = keys::document_range(&range.min, &range.max);
+        let from = resume.map_or(from.as_slice(), |resume| resume.max(from.as_slice()));
+        let now = self.clock.now();
+        let mut scan = self.engine.scan(from, &to);
+        let mut items = Vec::new();
+        let mut bytes = 0;
+        for examined in 0.. {
+            let Some((key, value)) = scan.entry()? else { break };
+            if items.len() >= items_max || bytes >= bytes_max || examined >= PAGE_EXAMINED_MAX {
+                return Ok(Page { items, resume: Some(key.to_vec()) });
+            }
+            let stored = decode(value)?;
+            if self.is_live(&stored, now) {
+                bytes += stored.body().len();
+                items.push(decode(Bytes::copy_from_slice(value))?);
+            }
+            scan.advance();
+        }
+        Ok(Page { items, resume: None })
+    }
+}
+
+fn decode<B: AsRef<[u8]>>(bytes: B) -> Result<Stored<B>> {
+    Stored::decode(bytes).ok_or_else(|| Error::unavailable("the files are damaged: a stored item cannot be read"))
+}

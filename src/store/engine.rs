@@ -1,0 +1,248 @@
+//! RocksDB, and all that we know of it.
+
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
+
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBPinnableSlice, DBRawIterator, DBRecoveryMode, LogLevel, Options, ReadOptions,
+    WriteBatch, WriteBufferManager, WriteOptions,
+};
+
+use super::{journal_tail, keys};
+use crate::config::StorageSettings;
+
+/// Bits a key in the bloom filters: about one false positive in a hundred.
+const BLOOM_BITS_PER_KEY: f64 = 10.0;
+/// Small blocks: a point read decompresses one.
+const BLOCK_BYTES: usize = 8 * 1024;
+/// A file in which half of any stretch of this many entries are deletions is compacted without waiting for its turn.
+const DELETION_WINDOW_ENTRIES: usize = 4096;
+/// The engine's own diary, kept for support.
+const DIARY_FILES_MAX: usize = 2;
+/// How far the engine reads ahead when a lane or a feed is walked.
+const SCAN_READAHEAD_BYTES: usize = 128 * 1024;
+
+/// Who must act on a failure of the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EngineError {
+    /// The disk is full: heals when there is room.
+    Full(String),
+    /// The disk or the file system failed: what was being written may or may not be there.
+    Io(String),
+    /// The files are damaged.
+    Damaged(String),
+    /// The folder is in use by another process.
+    InUse(String),
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(message) => write!(f, "the disk is full: {message}"),
+            Self::Io(message) => write!(f, "the disk failed: {message}"),
+            Self::Damaged(message) => write!(f, "the files are damaged: {message}"),
+            Self::InUse(message) => write!(f, "the data folder is in use: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for EngineError {}
+
+impl From<rocksdb::Error> for EngineError {
+    fn from(error: rocksdb::Error) -> Self {
+        let message = error.to_string();
+        if message.contains("No space left on device") || message.contains("Disk quota exceeded") {
+            return Self::Full(message);
+        }
+        if message.contains("lock hold by current process") || message.contains("While lock file") {
+            return Self::InUse(message);
+        }
+        match error.kind() {
+            rocksdb::ErrorKind::Corruption | rocksdb::ErrorKind::NotSupported | rocksdb::ErrorKind::InvalidArgument => {
+                Self::Damaged(message)
+            }
+            _ => Self::Io(message),
+        }
+    }
+}
+
+impl From<io::Error> for EngineError {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::StorageFull { Self::Full(error.to_string()) } else { Self::Io(error.to_string()) }
+    }
+}
+
+/// What all engines of a node share: one block cache and one bound on write buffers.
+#[derive(Clone)]
+pub struct SharedResources {
+    cache: Cache,
+    write_buffers: WriteBufferManager,
+    settings: StorageSettings,
+}
+
+impl SharedResources {
+    pub fn new(settings: &StorageSettings) -> Self {
+        Self {
+            cache: Cache::new_lru_cache(settings.block_cache_mb * 1024 * 1024),
+            write_buffers: WriteBufferManager::new_write_buffer_manager(settings.write_buffers_total_mb * 1024 * 1024, false),
+            settings: settings.clone(),
+        }
+    }
+
+    fn options(&self) -> Options {
+        let mut table = BlockBasedOptions::default();
+        table.set_block_cache(&self.cache);
+        table.set_block_size(BLOCK_BYTES);
+        table.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
+        table.set_cache_index_and_filter_blocks(true);
+        table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+        table.set_format_version(5);
+        table.set_optimize_filters_for_memory(true);
+
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_block_based_table_factory(&table);
+        options.set_write_buffer_manager(&self.write_buffers);
+        options.set_write_buffer_size(self.settings.write_buffer_mb * 1024 * 1024);
+        options.set_max_write_buffer_number(4);
+        options.set_compression_type(DBCompressionType::Lz4);
+        options.set_bottommost_compression_type(DBCompressionType::Lz4);
+        options.set_max_background_jobs(2);
+        options.set_bytes_per_sync(1024 * 1024);
+        // A torn tail is what a crash leaves and is dropped; anything else that does not check is damage and stops the shard.
+        options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+        // Whatever is purged leaves the disk soon: files full of deletions are compacted first.
+        options.add_compact_on_deletion_collector_factory(DELETION_WINDOW_ENTRIES, DELETION_WINDOW_ENTRIES / 2, 0.5);
+        options.set_keep_log_file_num(DIARY_FILES_MAX);
+        options.set_log_level(LogLevel::Warn);
+        options.set_stats_dump_period_sec(0);
+        options.set_stats_persist_period_sec(0);
+        options
+    }
+}
+
+/// Changes that become visible and durable together.
+#[derive(Default)]
+pub struct Batch(WriteBatch);
+
+impl Batch {
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        self.0.put(key, value);
+    }
+
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) {
+        self.0.delete(key);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.0.size_in_bytes()
+    }
+}
+
+/// When a write returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// After the fsync of the journal.
+    Synced,
+    /// At once; the next synced write makes it durable too.
+    Buffered,
+}
+
+/// The engine of one shard.
+pub struct Engine {
+    db: DB,
+    folder: PathBuf,
+    torn_bytes: u64,
+    synced: WriteOptions,
+    buffered: WriteOptions,
+}
+
+impl Engine {
+    pub fn open(folder: &Path, shared: &SharedResources) -> Result<Self, EngineError> {
+        fs::create_dir_all(folder)?;
+        let torn_bytes = journal_tail::torn_bytes(folder)?;
+        let db = DB::open(&shared.options(), folder)?;
+        let mut synced = WriteOptions::default();
+        synced.set_sync(true);
+        Ok(Self { db, folder: folder.to_owned(), torn_bytes, synced, buffered: WriteOptions::default() })
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Bytes of an unfinished record that a crash left at the journal's end and that were dropped.
+    pub fn torn_bytes(&self) -> u64 {
+        self.torn_bytes
+    }
+
+    pub fn get(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, EngineError> {
+        Ok(self.db.get_pinned(key)?)
+    }
+
+    pub fn write(&self, batch: Batch, durability: Durability) -> Result<(), EngineError> {
+        let options = match durability {
+            Durability::Synced => &self.synced,
+            Durability::Buffered => &self.buffered,
+        };
+        Ok(self.db.write_opt(batch.0, options)?)
+    }
+
+    /// Entries with `from <= key < to`, in key order, as of now.
+    pub fn scan(&self, from: &[u8], to: &[u8]) -> Scan<'_> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_lower_bound(from);
+        options.set_iterate_upper_bound(to);
+        options.set_readahead_size(SCAN_READAHEAD_BYTES);
+        let mut iterator = self.db.raw_iterator_opt(options);
+        iterator.seek(from);
+        Scan { iterator }
+    }
+
+    /// Rewrites the files of a range so that what was deleted leaves the disk.
+    pub fn compact(&self, from: &[u8], to: &[u8]) {
+        self.db.compact_range(Some(from), Some(to));
+    }
+
+    /// Hands the write buffer to the disk, so that the next start has no journal to replay.
+    pub fn flush(&self) -> Result<(), EngineError> {
+        Ok(self.db.flush()?)
+    }
+
+    /// Tries whether the engine takes writes.
+    pub fn probe(&self) -> Result<(), EngineError> {
+        Ok(self.db.put_opt(keys::PROBE, [], &self.synced)?)
+    }
+
+    /// Bytes on disk in sorted files.
+    pub fn disk_bytes(&self) -> u64 {
+        self.db.property_int_value("rocksdb.total-sst-files-size").ok().flatten().unwrap_or(0)
+    }
+}
+
+/// A walk over a range of the engine.
+pub struct Scan<'a> {
+    iterator: DBRawIterator<'a>,
+}
+
+impl Scan<'_> {
+    /// The entry under the cursor; `None` at the end of the range.
+    pub fn entry(&self) -> Result<Option<(&[u8], &[u8])>, EngineError> {
+        match self.iterator.item() {
+            Some(entry) => Ok(Some(entry)),
+            None => Ok(self.iterator.status().map(|()| None)?),
+        }
+    }
+
+    pub fn advance(&mut self) {
+        if self.iterator.valid() {
+            self.iterator.next();
+        }
+    }
+}

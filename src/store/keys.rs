@@ -1,0 +1,134 @@
+//! The layout of keys in a shard's engine. The first byte names the kind, the rest sorts as its readers need it:
+//!
+//! | kind | key after the first byte | value | read by |
+//! | --- | --- | --- | --- |
+//! | `d` document | EPK bytes, id | stored document | point reads, feeds by key |
+//! | `f` feed | LSN (8, big-endian), index in its transaction (2) | feed entry | change feed, inherit lane |
+//! | `o` own lane | due second (8), LSN (8), index (2) | document key | purger |
+//! | `u` unique key | EPK bytes, fingerprint (32) | holder | uniqueness checks |
+//! | `m` state | nothing | shard state | recovery |
+//!
+//! EPKs of one container are prefix-free (fixed length, or self-delimiting in version 1), so EPK and id need no separator.
+
+const DOCUMENT: u8 = b'd';
+const FEED: u8 = b'f';
+const OWN_LANE: u8 = b'o';
+const UNIQUE: u8 = b'u';
+
+/// The shard's state record.
+pub const STATE: &[u8] = b"m";
+
+/// Written to find out whether the engine takes writes; never read.
+pub const PROBE: &[u8] = b"p";
+
+/// Where a version stands in the order of changes: the transaction's LSN and the index in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct Position {
+    pub lsn: u64,
+    pub index: u16,
+}
+
+impl Position {
+    pub const START: Self = Self { lsn: 0, index: 0 };
+
+    /// The first position after every change of transaction `lsn`.
+    pub const fn after_lsn(lsn: u64) -> Self {
+        Self { lsn: lsn.saturating_add(1), index: 0 }
+    }
+
+    pub const fn next(self) -> Self {
+        match self.index.checked_add(1) {
+            Some(index) => Self { lsn: self.lsn, index },
+            None => Self::after_lsn(self.lsn),
+        }
+    }
+}
+
+pub fn document(epk: &[u8], id: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + epk.len() + id.len());
+    key.push(DOCUMENT);
+    key.extend_from_slice(epk);
+    key.extend_from_slice(id.as_bytes());
+    key
+}
+
+/// EPK and id of a document key, run together.
+pub fn document_suffix(key: &[u8]) -> &[u8] {
+    key.get(1..).unwrap_or_default()
+}
+
+/// All documents with `min <= EPK < max`, as key bounds.
+pub fn document_range(min: &[u8], max: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    (document(min, ""), document(max, ""))
+}
+
+pub fn feed(position: Position) -> [u8; 11] {
+    let mut key = [FEED; 11];
+    key[1..9].copy_from_slice(&position.lsn.to_be_bytes());
+    key[9..11].copy_from_slice(&position.index.to_be_bytes());
+    key
+}
+
+pub fn feed_position(key: &[u8]) -> Option<Position> {
+    let (&kind, rest) = key.split_first()?;
+    let (lsn, rest) = rest.split_first_chunk::<8>()?;
+    let (index, _) = rest.split_first_chunk::<2>()?;
+    (kind == FEED).then(|| Position { lsn: u64::from_be_bytes(*lsn), index: u16::from_be_bytes(*index) })
+}
+
+/// The bound behind the last feed entry.
+pub const FEED_END: &[u8] = &[FEED + 1];
+
+pub fn own_lane(due: i64, position: Position) -> [u8; 19] {
+    let mut key = [OWN_LANE; 19];
+    // Due seconds are after the epoch; the sign bit is flipped all the same so that the order holds for any value.
+    key[1..9].copy_from_slice(&(due as u64 ^ (1 << 63)).to_be_bytes());
+    key[9..17].copy_from_slice(&position.lsn.to_be_bytes());
+    key[17..19].copy_from_slice(&position.index.to_be_bytes());
+    key
+}
+
+pub fn own_lane_parts(key: &[u8]) -> Option<(i64, Position)> {
+    let (&kind, rest) = key.split_first()?;
+    let (due, rest) = rest.split_first_chunk::<8>()?;
+    let (lsn, rest) = rest.split_first_chunk::<8>()?;
+    let (index, _) = rest.split_first_chunk::<2>()?;
+    let position = Position { lsn: u64::from_be_bytes(*lsn), index: u16::from_be_bytes(*index) };
+    (kind == OWN_LANE).then(|| ((u64::from_be_bytes(*due) ^ (1 << 63)) as i64, position))
+}
+
+/// The bound behind the last entry of the own lane.
+pub const OWN_LANE_END: &[u8] = &[OWN_LANE + 1];
+
+pub fn unique(epk: &[u8], fingerprint: &[u8; 32]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(33 + epk.len());
+    key.push(UNIQUE);
+    key.extend_from_slice(epk);
+    key.extend_from_slice(fingerprint);
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_as_their_readers_need_them() {
+        let early = Position { lsn: 255, index: 9 };
+        let late = Position { lsn: 256, index: 0 };
+        assert!(feed(early) < feed(late));
+        assert!(feed(late).as_slice() < FEED_END);
+        assert!(own_lane(-5, late) < own_lane(4, early));
+        assert!(own_lane(4, early) < own_lane(4, late));
+        assert!(document(&[0x3a, 0xff], "b") < document(&[0x3b, 0x00], "a"));
+    }
+
+    #[test]
+    fn keys_give_back_what_they_were_made_of() {
+        let position = Position { lsn: 77, index: 3 };
+        assert_eq!(feed_position(&feed(position)), Some(position));
+        assert_eq!(own_lane_parts(&own_lane(1_790_000_000, position)), Some((1_790_000_000, position)));
+        assert_eq!(feed_position(b"f123"), None);
+        assert_eq!(own_lane_parts(&feed(position)), None);
+    }
+}
