@@ -3,6 +3,7 @@
 //! validated values leave.
 
 pub mod binary_json;
+pub mod catalog;
 pub mod charge;
 pub mod container;
 pub mod epk;

@@ -84,21 +84,16 @@ impl ShardHost {
 
     /// Opens a shard, or makes it. A damaged one is there too, and answers every request with what is wrong.
     pub fn open(self: &Arc<Self>, facts: ShardFacts, default: DefaultTtl) -> Arc<ShardHandle> {
-        let link = match self.open_view(&facts, default) {
-            Ok(view) => Link::Up { address: self.idle_address(), view },
-            Err(failure) => {
-                error!(container = %facts.container, range = facts.range_id, %failure, "shard cannot be opened");
-                Link::Down(Error::unavailable(format!("partition key range {} cannot be served: {failure}", facts.range_id)))
-            }
-        };
+        let opened = self.open_view(&facts, default);
         let handle = Arc::new(ShardHandle {
             facts,
             host: Arc::clone(self),
-            link: ArcSwap::from_pointee(link),
+            link: ArcSwap::from_pointee(Link::Down(Error::unavailable("the shard is starting"))),
             requests_under_way: AtomicUsize::new(0),
         });
-        if let Ok(view) = handle.view() {
-            start_actor(&handle, view);
+        match opened {
+            Ok(view) => start_actor(&handle, view),
+            Err(failure) => handle.fail(&failure),
         }
         handle
     }
@@ -130,12 +125,6 @@ impl ShardHost {
         let next = self.next_arbiter.fetch_add(1, Ordering::Relaxed);
         self.arbiters.get(next % self.arbiters.len().max(1)).expect("a host has at least one arbiter")
     }
-
-    /// An address that nobody answers, until the actor has started.
-    fn idle_address(&self) -> Addr<Shard> {
-        let (sender, _) = actix::dev::channel::channel(1);
-        Addr::new(sender)
-    }
 }
 
 /// Starts the actor of a shard on one of the arbiters, and again whenever it panics.
@@ -151,10 +140,7 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
             let address = Shard::start_in_arbiter(handle.host.arbiter(), |_| shard);
             handle.link.store(Arc::new(Link::Up { view, address }));
         }
-        Err(failure) => {
-            error!(range = handle.facts.range_id, %failure, "shard cannot be started");
-            handle.link.store(Arc::new(Link::Down(failure.into())));
-        }
+        Err(failure) => handle.fail(&failure),
     }
 }
 
@@ -185,6 +171,14 @@ impl Drop for Permit<'_> {
 }
 
 impl ShardHandle {
+    /// Refuses every request from now on, saying why.
+    fn fail(&self, failure: &EngineError) {
+        let ShardFacts { container, range_id, .. } = &self.facts;
+        error!(%container, range = range_id, %failure, "shard cannot be opened");
+        let error = Error::unavailable(format!("partition key range {range_id} cannot be served: {failure}"));
+        self.link.store(Arc::new(Link::Down(error)));
+    }
+
     /// What can be read of the shard.
     pub fn view(&self) -> Result<Arc<ShardView>> {
         match &**self.link.load() {

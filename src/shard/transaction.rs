@@ -264,7 +264,7 @@ pub fn draft(object: &Map<String, Value>, facts: &ShardFacts) -> Result<Draft> {
 pub fn read(live: Stored<Bytes>, if_none_match: Option<&EtagCondition>) -> Done {
     let etag = live.header.etag;
     let charge = charge::read(live.body().len());
-    if if_none_match.is_some_and(|condition| condition.matches(etag.as_str())) {
+    if if_none_match.is_some_and(|condition| condition.matches_etag(etag)) {
         return Done { status: 304, etag: Some(etag), body: None, charge: charge::READ_WITHOUT_ITEM };
     }
     Done { status: 200, etag: Some(etag), body: Some(live.into_body()), charge }
@@ -272,10 +272,11 @@ pub fn read(live: Stored<Bytes>, if_none_match: Option<&EtagCondition>) -> Done 
 
 fn encode(header: &Header, draft: &Draft, facts: &ShardFacts) -> Bytes {
     let rid = rid::item_rid(facts.container, header.ordinal);
-    let self_link = format!("{}docs/{rid}/", facts.container.self_link());
+    let self_link = rid::item_self_link(facts.container, header.ordinal);
+    let etag = header.etag.to_string();
     let mut value = Vec::with_capacity(draft.item.body.len() + 320);
     document::begin(&mut value, header, &draft.fingerprints);
-    item::finish_body(&mut value, &draft.item.body, &rid, &self_link, header.etag.as_str(), header.ts);
+    item::finish_body(&mut value, &draft.item.body, &rid, &self_link, &etag, header.ts);
     value.into()
 }
 
@@ -285,16 +286,16 @@ fn check_preconditions(
     if_none_match: Option<&EtagCondition>,
 ) -> Result<()> {
     let etag = live.header.etag;
-    if if_match.is_some_and(|condition| !condition.matches(etag.as_str())) {
+    if if_match.is_some_and(|condition| !condition.matches_etag(etag)) {
         return Err(Error::precondition_failed(format!(
             "Operation cannot be performed because one of the specified precondition is not met: the item's etag is {}",
-            etag.as_str()
+            etag
         )));
     }
-    if if_none_match.is_some_and(|condition| condition.matches(etag.as_str())) {
+    if if_none_match.is_some_and(|condition| condition.matches_etag(etag)) {
         return Err(Error::precondition_failed(format!(
             "Operation cannot be performed because one of the specified precondition is not met: the item's etag is {} already",
-            etag.as_str()
+            etag
         )));
     }
     Ok(())

@@ -135,11 +135,18 @@ impl ShardView {
         !self.rules.load().is_expired(stored.header.ts, stored.header.ttl, now)
     }
 
-    /// Live documents of a range in key order, from `resume` on. A page ends at `items_max`, at `bytes_max`, or
-    /// after much work without result.
-    pub fn page(&self, range: &EpkRange, resume: Option<&[u8]>, items_max: usize, bytes_max: usize) -> Result<Page> {
-        let (from, to) = keys::document_range(&range.min, &range.max);
-        let from = resume.map_or(from.as_slice(), |resume| resume.max(from.as_slice()));
+    /// Live documents of a range in key order, from `from` on, without those that `skip` names. A page ends at `items_max`,
+    /// at `bytes_max`, or after much work without result.
+    pub fn page(
+        &self,
+        range: &EpkRange,
+        from: Option<&[u8]>,
+        skip: impl Fn(&[u8]) -> bool,
+        items_max: usize,
+        bytes_max: usize,
+    ) -> Result<Page> {
+        let (start, to) = keys::document_range(&range.min, &range.max);
+        let from = from.map_or(start.as_slice(), |from| from.max(start.as_slice()));
         let now = self.clock.now();
         let mut scan = self.engine.scan(from, &to);
         let mut items = Vec::new();
@@ -150,7 +157,7 @@ impl ShardView {
                 return Ok(Page { items, resume: Some(key.to_vec()) });
             }
             let stored = decode(value)?;
-            if self.is_live(&stored, now) {
+            if self.is_live(&stored, now) && !skip(key) {
                 bytes += stored.body().len();
                 items.push(decode(Bytes::copy_from_slice(value))?);
             }

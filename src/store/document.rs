@@ -10,7 +10,7 @@
 //! | 8 | LSN |
 //! | 2 | index in its transaction |
 //! | 8 | ordinal of the resource id |
-//! | 38 | etag with its quotes |
+//! | 16 | etag |
 //! | 32 each | fingerprints |
 //! | rest | the item's JSON |
 
@@ -22,7 +22,7 @@ use super::keys::Position;
 use crate::model::{item::Etag, ttl::ItemTtl};
 
 const LAYOUT_VERSION: u8 = 1;
-const ETAG_BYTES: usize = 38;
+const ETAG_BYTES: usize = 16;
 const HEADER_BYTES: usize = 32 + ETAG_BYTES;
 const FINGERPRINT_BYTES: usize = 32;
 const TTL_INHERIT: u32 = 0;
@@ -72,7 +72,7 @@ pub fn begin(out: &mut Vec<u8>, header: &Header, fingerprints: &[[u8; FINGERPRIN
     out.extend_from_slice(&header.position.lsn.to_le_bytes());
     out.extend_from_slice(&header.position.index.to_le_bytes());
     out.extend_from_slice(&header.ordinal.to_le_bytes());
-    out.extend_from_slice(header.etag.as_str().as_bytes());
+    out.extend_from_slice(&header.etag.to_bytes());
     for fingerprint in fingerprints {
         out.extend_from_slice(fingerprint);
     }
@@ -124,7 +124,7 @@ fn decode_header(bytes: &[u8]) -> Option<(Header, usize)> {
         ttl: ttl_of_code(u32::from_le_bytes(*ttl)),
         position: Position { lsn: u64::from_le_bytes(*lsn), index: u16::from_le_bytes(*index) },
         ordinal: u64::from_le_bytes(*ordinal),
-        etag: Etag::from_bytes(*etag)?,
+        etag: Etag::from_bytes(*etag),
     };
     Some((header, HEADER_BYTES + fingerprint_bytes))
 }

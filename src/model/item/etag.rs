@@ -22,6 +22,14 @@ impl Etag {
         Self(u128::from(range) << 96 | u128::from(lsn) << 32 | u128::from(index) << 16 | second)
     }
 
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(bytes))
+    }
+
     /// Reads the text that [`Etag`] shows, with or without its quotes.
     pub fn parse(text: &str) -> Option<Self> {
         let bare = unquoted(text);

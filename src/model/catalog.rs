@@ -1,0 +1,216 @@
+//! The catalog: databases, containers, their partition key ranges and their throughput. Pure data with its rules;
+//! the coordinator owns it and stores it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    container::ContainerDefinition,
+    epk::EpkRange,
+    error::{Error, ErrorKind, Result},
+    item::EtagCondition,
+    offer::Throughput,
+    rid::{ContainerRid, DatabaseRid, OfferRid},
+};
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Catalog {
+    /// Goes up with every change; etags of catalog resources come from it.
+    pub version: u64,
+    pub databases: BTreeMap<String, Database>,
+    pub offers: BTreeMap<u32, Offer>,
+    last_database: u32,
+    last_offer: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Database {
+    pub rid: DatabaseRid,
+    pub etag: String,
+    pub ts: i64,
+    pub containers: BTreeMap<String, Container>,
+    last_container: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Container {
+    pub rid: ContainerRid,
+    pub etag: String,
+    pub ts: i64,
+    pub definition: ContainerDefinition,
+    /// In key order, tiling the whole key space.
+    pub ranges: Vec<Range>,
+}
+
+/// A partition key range: the key space of one shard.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Range {
+    pub id: u32,
+    pub keys: EpkRange,
+}
+
+/// Provisioned throughput of a database or a container.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Offer {
+    pub rid: OfferRid,
+    /// The self link of the database or container.
+    pub resource: String,
+    pub resource_rid: String,
+    pub throughput: Throughput,
+    pub etag: String,
+    pub ts: i64,
+}
+
+
+impl Catalog {
+    pub fn database(&self, id: &str) -> Result<&Database> {
+        self.databases.get(id).ok_or_else(|| Error::not_found(format!("Resource Not Found: there is no database '{id}'")))
+    }
+
+    /// A container that the request addresses itself.
+    pub fn container(&self, database: &str, id: &str) -> Result<&Container> {
+        let owner = self.databases.get(database).ok_or_else(|| {
+            Error::new(ErrorKind::OwnerNotFound, format!("Resource Not Found: there is no database '{database}'"))
+        })?;
+        owner.containers.get(id).ok_or_else(|| {
+            Error::not_found(format!("Resource Not Found: there is no container '{id}' in the database '{database}'"))
+        })
+    }
+
+    pub fn create_database(&mut self, id: &str, throughput: Option<Throughput>, ts: i64) -> Result<()> {
+        if self.databases.contains_key(id) {
+            return Err(Error::conflict(format!("Resource with specified id or name already exists: the database '{id}'")));
+        }
+        self.last_database += 1;
+        let rid = DatabaseRid(self.last_database);
+        let etag = self.next_etag(ts);
+        let database = Database { rid, etag, ts, containers: BTreeMap::new(), last_container: 0 };
+        self.databases.insert(id.to_owned(), database);
+        if let Some(throughput) = throughput {
+            self.add_offer(rid.self_link(), rid.to_text(), throughput, ts);
+        }
+        Ok(())
+    }
+
+    /// Removes a database; gives back its containers, whose shards must go too.
+    pub fn delete_database(&mut self, id: &str, if_match: Option<&EtagCondition>) -> Result<Database> {
+        check_etag(&self.database(id)?.etag, if_match)?;
+        let database = self.databases.remove(id).ok_or_else(|| Error::internal("a database vanished"))?;
+        let link = database.rid.self_link();
+        self.offers.retain(|_, offer| !offer.resource.starts_with(&link));
+        self.version += 1;
+        Ok(database)
+    }
+
+    pub fn create_container(
+        &mut self,
+        database: &str,
+        definition: ContainerDefinition,
+        throughput: Option<Throughput>,
+        shards: u32,
+        ts: i64,
+    ) -> Result<&Container> {
+        let id = definition.id.clone();
+        let shared_throughput = self.database_offer(self.database(database)?).is_some();
+        if self.database(database)?.containers.contains_key(&id) {
+            return Err(Error::conflict(format!("Resource with specified id or name already exists: the container '{id}'")));
+        }
+        let etag = self.next_etag(ts);
+        let owner = self.databases.get_mut(database).ok_or_else(|| Error::internal("a database vanished"))?;
+        owner.last_container += 1;
+        let rid = ContainerRid { database: owner.rid, ordinal: owner.last_container };
+        let ranges = EpkRange::split_evenly(shards, definition.partition_key.version)
+            .into_iter()
+            .zip(0..)
+            .map(|(keys, id)| Range { id, keys })
+            .collect();
+        owner.containers.insert(id.clone(), Container { rid, etag, ts, definition, ranges });
+        match throughput {
+            Some(throughput) => self.add_offer(rid.self_link(), rid.to_text(), throughput, ts),
+            None if !shared_throughput => self.add_offer(rid.self_link(), rid.to_text(), Throughput::default(), ts),
+            None => {}
+        }
+        self.container(database, &id)
+    }
+
+    pub fn replace_container(
+        &mut self,
+        database: &str,
+        id: &str,
+        definition: ContainerDefinition,
+        if_match: Option<&EtagCondition>,
+        ts: i64,
+    ) -> Result<()> {
+        check_etag(&self.container(database, id)?.etag, if_match)?;
+        let etag = self.next_etag(ts);
+        let container = self
+            .databases
+            .get_mut(database)
+            .and_then(|owner| owner.containers.get_mut(id))
+            .ok_or_else(|| Error::internal("a container vanished"))?;
+        container.definition = definition;
+        container.etag = etag;
+        container.ts = ts;
+        Ok(())
+    }
+
+    pub fn delete_container(&mut self, database: &str, id: &str, if_match: Option<&EtagCondition>) -> Result<Container> {
+        check_etag(&self.container(database, id)?.etag, if_match)?;
+        let container = self
+            .databases
+            .get_mut(database)
+            .and_then(|owner| owner.containers.remove(id))
+            .ok_or_else(|| Error::internal("a container vanished"))?;
+        let link = container.rid.self_link();
+        self.offers.retain(|_, offer| offer.resource != link);
+        self.version += 1;
+        Ok(container)
+    }
+
+    pub fn replace_offer(&mut self, rid: OfferRid, throughput: Throughput, if_match: Option<&EtagCondition>, ts: i64) -> Result<()> {
+        check_etag(&self.offer(rid)?.etag, if_match)?;
+        let etag = self.next_etag(ts);
+        let offer = self.offers.get_mut(&rid.0).ok_or_else(|| Error::internal("an offer vanished"))?;
+        offer.throughput = throughput;
+        offer.etag = etag;
+        offer.ts = ts;
+        Ok(())
+    }
+
+    pub fn offer(&self, rid: OfferRid) -> Result<&Offer> {
+        self.offers.get(&rid.0).ok_or_else(|| Error::not_found(format!("Resource Not Found: there is no offer '{rid}'")))
+    }
+
+    /// The throughput that a container's requests draw on: its own, or its database's.
+    pub fn throughput_of(&self, database: &Database, container: &Container) -> Option<&Offer> {
+        let own = container.rid.self_link();
+        self.offers.values().find(|offer| offer.resource == own).or_else(|| self.database_offer(database))
+    }
+
+    fn database_offer(&self, database: &Database) -> Option<&Offer> {
+        let link = database.rid.self_link();
+        self.offers.values().find(|offer| offer.resource == link)
+    }
+
+    fn add_offer(&mut self, resource: String, resource_rid: String, throughput: Throughput, ts: i64) {
+        self.last_offer += 1;
+        let rid = OfferRid(self.last_offer);
+        let etag = self.next_etag(ts);
+        self.offers.insert(rid.0, Offer { rid, resource, resource_rid, throughput, etag, ts });
+    }
+
+    fn next_etag(&mut self, ts: i64) -> String {
+        self.version += 1;
+        format!("\"{:08x}-0000-0000-0000-{:012x}\"", self.version, ts)
+    }
+}
+
+fn check_etag(etag: &str, if_match: Option<&EtagCondition>) -> Result<()> {
+    match if_match {
+        Some(condition) if !condition.matches(etag) => Err(Error::precondition_failed(format!(
+            "Operation cannot be performed because one of the specified precondition is not met: the etag is {etag}"
+        ))),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,231 @@
+//! The router actor and its messages.
+
+use std::sync::Arc;
+
+use actix::prelude::*;
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+
+use super::{
+    continuation::{KeyContinuation, Resume},
+    session::SessionToken,
+    table::{ContainerRoute, RoutingTable},
+};
+use crate::{
+    model::{
+        epk::{Epk, EpkRange},
+        error::{Error, Result},
+        item::EtagCondition,
+    },
+    shard::{
+        commit::Reply,
+        feed::{self, FeedPage},
+        host::ShardHandle,
+        transaction::{Done, Operation},
+    },
+    store::document::Stored,
+};
+
+pub struct Router {
+    pub table: Arc<ArcSwap<RoutingTable>>,
+}
+
+impl Actor for Router {
+    type Context = Context<Self>;
+}
+
+/// An answer and where it came from.
+#[derive(Debug)]
+pub struct Answer<T> {
+    pub value: T,
+    pub range_id: u32,
+    /// Of the range, after the operation.
+    pub lsn: u64,
+}
+
+/// Reads one item.
+#[derive(Message)]
+#[rtype(result = "Result<Answer<Result<Done>>>")]
+pub struct ReadItem {
+    pub container: Arc<ContainerRoute>,
+    pub epk: Epk,
+    pub id: String,
+    pub if_none_match: Option<EtagCondition>,
+    pub session: Option<SessionToken>,
+}
+
+impl Handler<ReadItem> for Router {
+    type Result = MessageResult<ReadItem>;
+
+    fn handle(&mut self, request: ReadItem, _: &mut Self::Context) -> Self::Result {
+        MessageResult(read_item(&request))
+    }
+}
+
+fn read_item(request: &ReadItem) -> Result<Answer<Result<Done>>> {
+    let shard = request.container.shard_of(&request.epk)?;
+    shard.with_view(|view| {
+        // Before the read: the answer is at least as new as the LSN says.
+        let lsn = view.lsn();
+        let range_id = shard.facts.range_id;
+        if let Some(session) = &request.session {
+            session.check(range_id, lsn)?;
+        }
+        Ok(Answer { value: view.read(&request.epk, &request.id, request.if_none_match.as_ref()), range_id, lsn })
+    })
+}
+
+/// Carries out operations on items of one partition key.
+#[derive(Message)]
+#[rtype(result = "Result<Answer<Vec<Result<Done>>>>")]
+pub struct ChangeItems {
+    pub container: Arc<ContainerRoute>,
+    pub epk: Epk,
+    pub operations: Vec<Operation>,
+    pub atomic: bool,
+    /// Size of the request, for admission.
+    pub bytes: usize,
+}
+
+impl Handler<ChangeItems> for Router {
+    type Result = ResponseFuture<Result<Answer<Vec<Result<Done>>>>>;
+
+    fn handle(&mut self, request: ChangeItems, _: &mut Self::Context) -> Self::Result {
+        Box::pin(async move {
+            let ChangeItems { container, epk, operations, atomic, bytes } = request;
+            let shard = container.shard_of(&epk)?;
+            let Reply { results, lsn } = shard.perform(epk, operations, atomic, bytes).await?;
+            Ok(Answer { value: results, range_id: shard.facts.range_id, lsn })
+        })
+    }
+}
+
+/// What part of a container a feed or a query covers.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    pub keys: EpkRange,
+    /// The client asked this range and no other.
+    pub range_id: Option<u32>,
+}
+
+impl Scope {
+    /// The shards in it, in key order.
+    pub fn shards<'a>(&'a self, container: &'a ContainerRoute) -> impl Iterator<Item = &'a Arc<ShardHandle>> {
+        container.shards_of(&self.keys).filter(|shard| self.range_id.is_none_or(|id| shard.facts.range_id == id))
+    }
+}
+
+/// How large a page may be.
+#[derive(Clone, Copy, Debug)]
+pub struct PageBounds {
+    pub items_max: usize,
+    pub bytes_max: usize,
+}
+
+/// Reads items in key order, over as many shards as it takes.
+#[derive(Message)]
+#[rtype(result = "Result<Answer<ItemsPage>>")]
+pub struct ReadPage {
+    pub container: Arc<ContainerRoute>,
+    pub scope: Scope,
+    pub continuation: Option<KeyContinuation>,
+    pub bounds: PageBounds,
+    pub session: Option<SessionToken>,
+}
+
+#[derive(Debug, Default)]
+pub struct ItemsPage {
+    pub items: Vec<Stored<Bytes>>,
+    pub continuation: Option<KeyContinuation>,
+}
+
+impl Handler<ReadPage> for Router {
+    type Result = ResponseFuture<Result<Answer<ItemsPage>>>;
+
+    fn handle(&mut self, request: ReadPage, _: &mut Self::Context) -> Self::Result {
+        Box::pin(off_the_event_loop(move || request.read()))
+    }
+}
+
+impl ReadPage {
+    pub fn read(&self) -> Result<Answer<ItemsPage>> {
+        let mut page = ItemsPage::default();
+        let mut served = None;
+        let mut bytes = 0;
+        let from = self.continuation.as_ref();
+        let mut shards = self.scope.shards(&self.container).skip_while(|shard| from.is_some_and(|c| shard.facts.range_id != c.range_id)).peekable();
+        if shards.peek().is_none() && from.is_some() {
+            return Err(Error::bad_request("Invalid Continuation Token: its partition key range is not part of the request"));
+        }
+        for shard in shards {
+            let range_id = shard.facts.range_id;
+            let view = shard.view()?;
+            let lsn = view.lsn();
+            if let Some(session) = &self.session {
+                session.check(range_id, lsn)?;
+            }
+            if served.is_none() {
+                served = Some((range_id, lsn));
+            }
+            let start = from.filter(|c| c.range_id == range_id).map_or(Resume::Start, |c| c.resume.clone());
+            if page.items.len() >= self.bounds.items_max || bytes >= self.bounds.bytes_max {
+                page.continuation = Some(KeyContinuation { range_id, resume: Resume::Start, rows: 0 });
+                break;
+            }
+            let keys = shard.facts.range.intersect(&self.scope.keys).unwrap_or_else(|| self.scope.keys.clone());
+            let part = view.page(
+                &keys,
+                start.from(),
+                |key| start.is_before(key),
+                self.bounds.items_max - page.items.len(),
+                self.bounds.bytes_max - bytes,
+            )?;
+            bytes += part.items.iter().map(Stored::size).sum::<usize>();
+            page.items.extend(part.items);
+            if let Some(key) = part.resume {
+                page.continuation = Some(KeyContinuation { range_id, resume: Resume::at(key), rows: 0 });
+                break;
+            }
+        }
+        let (range_id, lsn) = served.unwrap_or_default();
+        Ok(Answer { value: page, range_id, lsn })
+    }
+}
+
+/// Reads the change feed of one range.
+#[derive(Message)]
+#[rtype(result = "Result<Answer<FeedPage>>")]
+pub struct ReadChanges {
+    pub container: Arc<ContainerRoute>,
+    pub scope: Scope,
+    pub start: feed::Start,
+    pub bounds: PageBounds,
+    pub session: Option<SessionToken>,
+}
+
+impl Handler<ReadChanges> for Router {
+    type Result = ResponseFuture<Result<Answer<FeedPage>>>;
+
+    fn handle(&mut self, request: ReadChanges, _: &mut Self::Context) -> Self::Result {
+        Box::pin(off_the_event_loop(move || {
+            let mut shards = request.scope.shards(&request.container);
+            let shard = shards.next().ok_or_else(|| Error::bad_request("the change feed's range is empty"))?;
+            if shards.next().is_some() {
+                return Err(Error::bad_request("the change feed's range spans several partition key ranges: read each of them"));
+            }
+            let view = shard.view()?;
+            let lsn = view.lsn();
+            let range_id = shard.facts.range_id;
+            if let Some(session) = &request.session {
+                session.check(range_id, lsn)?;
+            }
+            let PageBounds { items_max, bytes_max } = request.bounds;
+            Ok(Answer { value: feed::page(&view, &request.scope.keys, request.start, items_max, bytes_max)?, range_id, lsn })
+        }))
+    }
+}
+
+/// Runs what may wait for the disk on the blocking pool.
+pub async fn off_the_event_loop<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(|failure| Error::internal(format!("a read was cut off: {failure}")))?
+}
