@@ -44,9 +44,9 @@ impl Reader<'_> {
             0x75 => self.guid(HEX_LOWER),
             0x76 => self.guid(HEX_UPPER),
             0x77 => Ok(format!("\"{}\"", self.guid(HEX_LOWER)?)),
-            0x78 => self.from_set(HEX_LOWER),
-            0x79 => self.from_set(HEX_UPPER),
-            0x7A => self.from_set(DATE_TIME),
+            0x78 => self.text_of_set(HEX_LOWER),
+            0x79 => self.text_of_set(HEX_UPPER),
+            0x7A => self.text_of_set(DATE_TIME),
             0x7B => self.packed(at, 4),
             0x7C => self.packed(at, 5),
             0x7D => self.packed(at, 6),
@@ -117,7 +117,7 @@ impl Reader<'_> {
     }
 
     /// Text of a set of sixteen characters, two in a byte, low half first.
-    fn from_set(&mut self, set: &[u8; 16]) -> Result<String> {
+    fn text_of_set(&mut self, set: &[u8; 16]) -> Result<String> {
         let length = self.unsigned(1)?;
         let bytes = self.take(length.div_ceil(2))?;
         Ok(bytes

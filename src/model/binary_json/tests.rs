@@ -272,7 +272,7 @@ fn nesting_has_a_bottom() {
         "nested deeper than 128 levels",
     );
     refuse(&nested(1_000_000), "nested deeper than 128 levels");
-    let around = |marker: &[u8]| body(&[&vec![0xE1; BINARY_DEPTH_MAX - 1], marker]);
+    let around = |marker: &[u8]| body(&[&[0xE1; BINARY_DEPTH_MAX - 1], marker]);
     assert!(decode(&around(&[0xF0, 0xD7, 0x01, 0x01])).is_ok());
     assert!(decode(&around(&[0xF2, 0xF0, 0xD7, 0x01, 0x01, 0x01])).is_err());
 }
