@@ -2,9 +2,11 @@
 //! hashes, time to live, container definitions, items and errors. JSON and header text enter;
 //! validated values leave.
 
+pub mod account;
 pub mod binary_json;
 pub mod catalog;
 pub mod charge;
+pub mod checks;
 pub mod container;
 pub mod epk;
 pub mod error;
