@@ -1,0 +1,144 @@
+//! What a single setting may hold. Messages name the bad value; the layer adds where it stood.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::path::PathBuf;
+
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize as _, Serialize as _};
+
+/// A whole number from `MIN` to `MAX`.
+pub fn whole<'de, D, T, const MIN: i64, const MAX: i64>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<i64>,
+{
+    deserializer.deserialize_any(Whole::<T, MIN, MAX>(PhantomData))
+}
+
+struct Whole<T, const MIN: i64, const MAX: i64>(PhantomData<T>);
+
+impl<T: TryFrom<i64>, const MIN: i64, const MAX: i64> Whole<T, MIN, MAX> {
+    fn refused<E: Error>(found: impl fmt::Display) -> E {
+        E::custom(format!("{found} is not a whole number from {MIN} to {MAX}"))
+    }
+}
+
+impl<T: TryFrom<i64>, const MIN: i64, const MAX: i64> Visitor<'_> for Whole<T, MIN, MAX> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from {MIN} to {MAX}")
+    }
+
+    fn visit_i64<E: Error>(self, found: i64) -> Result<T, E> {
+        Some(found)
+            .filter(|found| (MIN..=MAX).contains(found))
+            .and_then(|found| T::try_from(found).ok())
+            .ok_or_else(|| Self::refused(found))
+    }
+
+    fn visit_u64<E: Error>(self, found: u64) -> Result<T, E> {
+        i64::try_from(found)
+            .map_err(|_| Self::refused(found))
+            .and_then(|found| self.visit_i64(found))
+    }
+
+    fn visit_i128<E: Error>(self, found: i128) -> Result<T, E> {
+        Err(Self::refused(found))
+    }
+
+    fn visit_f64<E: Error>(self, found: f64) -> Result<T, E> {
+        Err(Self::refused(found))
+    }
+
+    fn visit_str<E: Error>(self, found: &str) -> Result<T, E> {
+        Err(Self::refused(format_args!("'{found}'")))
+    }
+}
+
+/// Text that `is_good` accepts; else the message says it is not `expected`.
+fn text<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    expected: &str,
+    is_good: impl Fn(&str) -> bool,
+) -> Result<String, D::Error> {
+    let found = String::deserialize(deserializer)?;
+    if is_good(&found) {
+        Ok(found)
+    } else {
+        Err(D::Error::custom(format!("'{found}' is not {expected}")))
+    }
+}
+
+pub fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    text(deserializer, "a name", |found| !found.trim().is_empty())
+}
+
+/// An address or a host name, without scheme and port.
+pub fn host<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    text(
+        deserializer,
+        "a host name or an IP address without a port",
+        |found| {
+            let name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.' || c == '_';
+            let bare = found
+                .strip_prefix('[')
+                .and_then(|rest| rest.strip_suffix(']'));
+            bare.unwrap_or(found).parse::<std::net::IpAddr>().is_ok()
+                || (!found.is_empty() && found.chars().all(name))
+        },
+    )
+}
+
+/// The JavaScript SDK reads the account again for every operation if it is called `localhost`.
+pub fn account<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    text(
+        deserializer,
+        "an account name: lower-case letters, digits and '-', but not 'localhost'",
+        |found| {
+            let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            !found.is_empty() && found != "localhost" && found.chars().all(letter)
+        },
+    )
+}
+
+const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Levels separated by commas, each alone or as `part=level`.
+pub fn log_filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    text(
+        deserializer,
+        "a log level (off, error, warn, info, debug, trace) or a list like 'info,bolide::shard=debug'",
+        |found| {
+            found.split(',').all(|directive| {
+                let (part, level) = directive.split_once('=').unwrap_or(("part", directive));
+                !part.trim().is_empty() && LOG_LEVELS.contains(&level.trim())
+            })
+        },
+    )
+}
+
+pub fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    text(deserializer, "a path", |found| !found.is_empty()).map(PathBuf::from)
+}
+
+/// A path that need not be set: empty text means none, so that a file can list it.
+pub mod optional_path {
+    use super::*;
+    use serde::Serializer;
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<PathBuf>, D::Error> {
+        let found = String::deserialize(deserializer)?;
+        Ok((!found.is_empty()).then(|| PathBuf::from(found)))
+    }
+
+    pub fn serialize<S: Serializer>(
+        path: &Option<PathBuf>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        path.clone().unwrap_or_default().serialize(serializer)
+    }
+}

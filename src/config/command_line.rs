@@ -1,0 +1,452 @@
+//! The command line: what to do, and the flags that are settings.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind as ClapError;
+use clap::{Args, Parser, Subcommand};
+
+use super::layers::{Flag, Sources, load};
+use super::{DEFAULT_FILE, Settings};
+use crate::model::error::{Error, Result};
+
+/// How the process ends; the numbers are part of the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitCode {
+    Clean = 0,
+    /// Anything that has no number of its own.
+    Failure = 1,
+    /// The command line, a setting, a key file or a certificate is wrong; or a port is taken.
+    Configuration = 2,
+    /// Another process uses the data folder.
+    DataInUse = 3,
+    /// The data folder is damaged.
+    DataDamaged = 4,
+    /// The disk is full.
+    DiskFull = 10,
+}
+
+impl From<ExitCode> for std::process::ExitCode {
+    fn from(code: ExitCode) -> Self {
+        Self::from(code as u8)
+    }
+}
+
+/// What the command line asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    Serve(Box<Settings>),
+    /// Print a fresh account key.
+    Key,
+    /// Print this text and end: the help or the version.
+    Show(String),
+}
+
+#[derive(Parser)]
+#[command(
+    name = "bolide",
+    version,
+    about = "A document database node with exact time to live that speaks the Azure Cosmos DB for NoSQL protocol",
+    after_help = "Without a command, bolide serves.\n\n\
+        Settings come from built-in defaults, then the config file, then the environment\n\
+        (BOLIDE_SERVER__PORT for server.port), then flags; the later ones win.\n\
+        config/bolide.toml lists them all.\n\n\
+        Exit codes: 0 clean, 1 failure, 2 configuration, 3 data folder in use, 4 data damaged,\n\
+        10 disk full."
+)]
+struct CommandLine {
+    #[command(subcommand)]
+    task: Option<Task>,
+    #[command(flatten)]
+    serve: ServeFlags,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Serve requests until Ctrl-C or SIGTERM [the default]
+    Serve(Box<ServeFlags>),
+    /// Print a fresh account key, for a key file
+    Key,
+}
+
+// All values are text here: the settings check them, the same way for file, environment and flags.
+#[derive(Args, Clone, Debug, Default)]
+struct ServeFlags {
+    /// Read settings from this file [default: config/bolide.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Keep the data in this folder [default: ./data]
+    #[arg(long, value_name = "DIR")]
+    data_path: Option<String>,
+    /// Listen on this address [default: 127.0.0.1]; any but loopback needs --key-file
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<String>,
+    /// Serve REST on this port [default: 8081]; 0 lets the system choose
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    port: Option<String>,
+    /// Serve health and metrics on this port [default: 8080]; 0 lets the system choose
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    health_port: Option<String>,
+    /// Speak http or https [default: http]
+    #[arg(long, value_name = "http|https")]
+    protocol: Option<String>,
+    /// Use this certificate chain (PEM) for https [default: a self-signed one, made at first start]
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<String>,
+    /// Use this private key (PEM) for https
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<String>,
+    /// Take the account's keys from this file [default: the emulator's key, on loopback only]
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<String>,
+    /// Serve requests with this many threads [default: 0, one a core]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    workers: Option<String>,
+    /// Give new containers this many shards [default: 0, one for each 10,000 RU/s begun]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    shards: Option<String>,
+    /// Log at this level [default: info], and parts at others: info,bolide::shard=debug
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Log as text or json [default: text]
+    #[arg(long, value_name = "text|json")]
+    log_format: Option<String>,
+    /// Change any setting of config/bolide.toml; can be repeated
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl ServeFlags {
+    /// The named flags as settings.
+    fn named(&self) -> Vec<Flag> {
+        let table = [
+            ("--data-path", "storage.data_path", &self.data_path),
+            ("--host", "server.host", &self.host),
+            ("--port", "server.port", &self.port),
+            ("--health-port", "server.health_port", &self.health_port),
+            ("--protocol", "server.protocol", &self.protocol),
+            ("--tls-cert", "tls.cert", &self.tls_cert),
+            ("--tls-key", "tls.key", &self.tls_key),
+            ("--key-file", "auth.key_file", &self.key_file),
+            ("--workers", "server.workers", &self.workers),
+            ("--shards", "limits.shards_per_container", &self.shards),
+            ("--log-level", "log.level", &self.log_level),
+            ("--log-format", "log.format", &self.log_format),
+        ];
+        table
+            .into_iter()
+            .filter_map(|(shown, setting, value)| {
+                let value = value.clone()?;
+                Some(Flag {
+                    shown: shown.to_owned(),
+                    setting: setting.to_owned(),
+                    value,
+                })
+            })
+            .collect()
+    }
+
+    /// All flags as settings; a named flag goes over `--set`.
+    fn settings(&self) -> Result<Vec<Flag>> {
+        let mut flags = Vec::new();
+        for text in &self.set {
+            let Some((setting, value)) = text.split_once('=') else {
+                return Err(Error::bad_request(format!(
+                    "flag --set {text}: SECTION.KEY=VALUE is expected"
+                )));
+            };
+            let (setting, value) = (setting.trim().to_owned(), value.to_owned());
+            flags.push(Flag {
+                shown: format!("--set {setting}"),
+                setting,
+                value,
+            });
+        }
+        flags.extend(self.named());
+        Ok(flags)
+    }
+}
+
+/// Reads the command line (with the program's name first) and, to serve, all settings.
+pub fn parse(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: Vec<(String, String)>,
+) -> Result<Command> {
+    let line = match CommandLine::try_parse_from(arguments) {
+        Ok(line) => line,
+        Err(error)
+            if matches!(
+                error.kind(),
+                ClapError::DisplayHelp | ClapError::DisplayVersion
+            ) =>
+        {
+            return Ok(Command::Show(error.render().to_string()));
+        }
+        Err(error) => return Err(Error::bad_request(one_line(&error))),
+    };
+    match line.task {
+        None => settings(&[&line.serve], environment),
+        Some(Task::Serve(flags)) => settings(&[&line.serve, &flags], environment),
+        Some(Task::Key) => match line.serve.settings()?.first() {
+            Some(flag) => Err(Error::bad_request(format!(
+                "flag {} is not for key",
+                flag.shown
+            ))),
+            None => Ok(Command::Key),
+        },
+    }
+}
+
+/// The settings for these flags, the later ones over the earlier ones.
+fn settings(flags: &[&ServeFlags], environment: Vec<(String, String)>) -> Result<Command> {
+    let named = flags.iter().rev().find_map(|flags| flags.config.clone());
+    let file = named.or_else(|| Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()));
+    let mut all = Vec::new();
+    for flags in flags {
+        all.extend(flags.settings()?);
+    }
+    let settings = load(Sources {
+        file,
+        environment,
+        flags: all,
+    })?;
+    Ok(Command::Serve(Box::new(settings)))
+}
+
+/// clap explains over several lines; the first has the mistake, the indented ones tips.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let told: Vec<&str> = lines
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .collect();
+    let told = told.join("; ");
+    format!(
+        "{} (bolide --help explains)",
+        told.strip_prefix("error: ").unwrap_or(&told)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{LogFormat, Protocol};
+    use super::*;
+
+    fn parsed(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Command> {
+        let arguments = ["bolide"].iter().chain(arguments).map(OsString::from);
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        parse(arguments, environment.iter().map(owned).collect())
+    }
+
+    fn serving(arguments: &[&str], environment: &[(&str, &str)]) -> Settings {
+        match parsed(arguments, environment) {
+            Ok(Command::Serve(settings)) => *settings,
+            other => panic!("{arguments:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn no_command_serves_with_the_defaults() {
+        assert_eq!(serving(&[], &[]), Settings::default());
+        assert_eq!(serving(&["serve"], &[]), Settings::default());
+    }
+
+    #[test]
+    fn flags_are_taken_at_the_top_and_after_serve() {
+        let flags = [
+            "--data-path",
+            "/d",
+            "--host",
+            "::1",
+            "--port",
+            "1",
+            "--health-port=2",
+            "--protocol",
+            "https",
+            "--key-file",
+            "k",
+            "--tls-cert",
+            "c",
+            "--tls-key",
+            "p",
+            "--workers",
+            "3",
+            "--shards",
+            "4",
+            "--log-level",
+            "debug",
+            "--log-format",
+            "json",
+            "--set",
+            "limits.enforce_throughput=true",
+            "--set",
+            "server.account=123",
+        ];
+        let top = serving(&flags, &[]);
+        let after = serving(&[&["serve"], &flags[..]].concat(), &[]);
+        let before = serving(&[&flags[..], &["serve"]].concat(), &[]);
+        assert_eq!(top, after);
+        assert_eq!(top, before);
+
+        let mut expected = Settings::default();
+        expected.storage.data_path = "/d".into();
+        expected.server.host = "::1".into();
+        expected.server.port = 1;
+        expected.server.health_port = 2;
+        expected.server.protocol = Protocol::Https;
+        expected.server.workers = 3;
+        expected.server.account = "123".into();
+        expected.auth.key_file = Some("k".into());
+        expected.tls.cert = Some("c".into());
+        expected.tls.key = Some("p".into());
+        expected.limits.shards_per_container = 4;
+        expected.limits.enforce_throughput = true;
+        expected.log.level = "debug".into();
+        expected.log.format = LogFormat::Json;
+        assert_eq!(top, expected);
+    }
+
+    #[test]
+    fn later_layers_win() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("b.toml");
+        std::fs::write(&path, "[server]\nport = 1\nhealth_port = 1\nworkers = 1\n").unwrap();
+        let path = path.to_str().unwrap();
+        let environment = [
+            ("BOLIDE_SERVER__HEALTH_PORT", "2"),
+            ("BOLIDE_SERVER__WORKERS", "2"),
+            ("OTHER_SERVER__WORKERS", "x"),
+        ];
+        let settings = serving(&["--config", path, "serve", "--workers", "3"], &environment);
+        let server = settings.server;
+        assert_eq!((server.port, server.health_port, server.workers), (1, 2, 3));
+        assert_eq!(settings.auth, Settings::default().auth);
+    }
+
+    #[test]
+    fn a_flag_after_serve_goes_over_one_before_it_and_both_over_set() {
+        assert_eq!(
+            serving(&["--port", "1", "serve", "--port", "2"], &[])
+                .server
+                .port,
+            2
+        );
+        assert_eq!(
+            serving(&["--port", "1", "--set", "server.port=2"], &[])
+                .server
+                .port,
+            1
+        );
+    }
+
+    #[test]
+    fn bad_values_get_one_line_that_names_them() {
+        let table: [(&[&str], &[&str]); 20] = [
+            (&["--port", "99999"], &["--port", "99999", "0 to 65535"]),
+            (&["--port", "-1"], &["--port", "-1"]),
+            (&["--port", "http"], &["--port", "'http'"]),
+            (
+                &["--port", "99999999999999999999"],
+                &["--port", "99999999999999999999"],
+            ),
+            (
+                &["--protocol", "ftp"],
+                &["--protocol", "'ftp'", "http, https"],
+            ),
+            (&["--config", "no/such.toml"], &["no/such.toml"]),
+            (&["--host", "a:80"], &["--host", "'a:80'"]),
+            (&["--data-path", ""], &["--data-path", "''"]),
+            (&["--log-level", "loud"], &["--log-level", "'loud'"]),
+            (
+                &["--log-level", "info,=debug"],
+                &["--log-level", "'info,=debug'"],
+            ),
+            (
+                &["--set", "server.prot=1"],
+                &["server.prot", "did you mean server.port?"],
+            ),
+            (
+                &["--set", "server.data_path=x"],
+                &["did you mean storage.data_path?"],
+            ),
+            (&["--set", "zzz=1"], &["zzz", "server, storage"]),
+            (&["--set", "server=1"], &["--set server", "no such setting"]),
+            (
+                &["--set", "server.port"],
+                &["server.port", "SECTION.KEY=VALUE"],
+            ),
+            (
+                &["--set", "auth.enabled=maybe"],
+                &["auth.enabled", "'maybe'"],
+            ),
+            (
+                &["--set", "server.account=localhost"],
+                &["server.account", "'localhost'"],
+            ),
+            (&["--prot", "1"], &["'--prot'", "--port"]),
+            (&["sevre"], &["'sevre'", "serve"]),
+            (&["--port", "1", "key"], &["--port", "key"]),
+        ];
+        for (arguments, fragments) in table {
+            let error = parsed(arguments, &[])
+                .expect_err(&format!("{arguments:?}"))
+                .message;
+            assert!(!error.contains('\n'), "{arguments:?}: {error}");
+            for fragment in fragments {
+                assert!(
+                    error.contains(fragment),
+                    "{arguments:?}: no {fragment} in: {error}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn bad_variables_are_named() {
+        let table = [
+            (
+                "BOLIDE_SERVER__PORT",
+                "x",
+                "environment variable BOLIDE_SERVER__PORT: 'x' is not",
+            ),
+            (
+                "BOLIDE_SERVER_PORT",
+                "1",
+                "did you mean BOLIDE_SERVER__PORT?",
+            ),
+            (
+                "BOLIDE_SERVER__PROTOCOL",
+                "ftp",
+                "BOLIDE_SERVER__PROTOCOL: 'ftp' is not one of",
+            ),
+            (
+                "BOLIDE_TTL__CLOCK_JUMP_BOUND",
+                "1",
+                "BOLIDE_TTL__CLOCK_JUMP_BOUND_SECONDS?",
+            ),
+        ];
+        for (name, value, fragment) in table {
+            let error = parsed(&[], &[(name, value)]).unwrap_err().message;
+            assert!(error.contains(fragment), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn help_version_and_key_are_commands() {
+        match parsed(&["--help"], &[]) {
+            Ok(Command::Show(text)) => {
+                for flag in ["--data-path", "--key-file", "--set", "key", "Exit codes"] {
+                    assert!(text.contains(flag), "{flag}: {text}");
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+        let version = concat!("bolide ", env!("CARGO_PKG_VERSION"), "\n");
+        assert_eq!(
+            parsed(&["--version"], &[]),
+            Ok(Command::Show(version.to_owned()))
+        );
+        assert_eq!(parsed(&["key"], &[]), Ok(Command::Key));
+    }
+}

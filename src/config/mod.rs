@@ -1,0 +1,307 @@
+//! The command line and its settings. Text enters (a file, the environment, flags); one checked
+//! [`Settings`] leaves. Each setting is documented here, where it is defined, and listed with its
+//! default in `config/bolide.toml`.
+
+mod checks;
+mod command_line;
+mod layers;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use command_line::{Command, ExitCode, parse};
+pub use layers::{Flag, Sources, load, setting_names};
+
+/// The file that is read when no other is named, if it is there.
+pub const DEFAULT_FILE: &str = "config/bolide.toml";
+
+/// Everything that can be set.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    pub server: Server,
+    pub storage: Storage,
+    pub auth: Auth,
+    pub tls: Tls,
+    pub ttl: Ttl,
+    pub limits: Limits,
+    pub log: Log,
+}
+
+/// How clients reach the node.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    /// Address to listen on, for REST and health. Anything but loopback needs a key file.
+    #[serde(deserialize_with = "checks::host")]
+    pub host: String,
+    /// Port of the REST protocol; 0 lets the system choose.
+    #[serde(deserialize_with = "checks::whole::<_, _, 0, 65_535>")]
+    pub port: u16,
+    /// Port of `/alive`, `/ready`, `/status` and `/metrics`; 0 lets the system choose.
+    #[serde(deserialize_with = "checks::whole::<_, _, 0, 65_535>")]
+    pub health_port: u16,
+    /// `http` or `https`. .NET and Java clients refuse plain http.
+    pub protocol: Protocol,
+    /// Threads that serve requests; 0 means one a core.
+    #[serde(deserialize_with = "checks::whole::<_, _, 0, 1_024>")]
+    pub workers: usize,
+    /// Name of the account that clients are told.
+    #[serde(deserialize_with = "checks::account")]
+    pub account: String,
+    /// Name of the region that clients are told; must be one that they know.
+    #[serde(deserialize_with = "checks::not_empty")]
+    pub region: String,
+    /// How long requests may still run after the node was told to stop.
+    #[serde(deserialize_with = "checks::whole::<_, _, 0, 3_600>")]
+    pub shutdown_seconds: u64,
+}
+
+/// Where data is kept and how much memory the engine takes for it.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Storage {
+    /// The data folder, made if it is missing. One process at a time may use it.
+    #[serde(deserialize_with = "checks::path")]
+    pub data_path: PathBuf,
+    /// Memory for blocks that were read, shared by all shards.
+    #[serde(deserialize_with = "checks::whole::<_, _, 1, 1_048_576>")]
+    pub block_cache_mb: u64,
+    /// Memory for writes that are not in files yet, shared by all shards.
+    #[serde(deserialize_with = "checks::whole::<_, _, 1, 1_048_576>")]
+    pub write_buffer_mb: u64,
+    /// Size of the journal above which buffers are written out: bounds the time of a restart.
+    #[serde(deserialize_with = "checks::whole::<_, _, 1, 1_048_576>")]
+    pub journal_mb_max: u64,
+}
+
+/// Who may use the node.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Auth {
+    /// Whether requests must be signed. Without it everybody who can reach the port may do all.
+    pub enabled: bool,
+    /// File of the account's keys: one key in base64, or TOML with `primary`, `secondary`,
+    /// `primary_readonly` and `secondary_readonly`. Empty: the emulator's well-known key, on
+    /// loopback only.
+    #[serde(with = "checks::optional_path")]
+    pub key_file: Option<PathBuf>,
+    /// How often the key file is looked at for new keys.
+    #[serde(deserialize_with = "checks::whole::<_, _, 1, 3_600>")]
+    pub key_file_poll_seconds: u64,
+}
+
+/// The certificate for `protocol = "https"`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// Certificate chain, PEM. Empty: a development certificate, made at first start in the data
+    /// folder.
+    #[serde(with = "checks::optional_path")]
+    pub cert: Option<PathBuf>,
+    /// Private key of the certificate, PEM.
+    #[serde(with = "checks::optional_path")]
+    pub key: Option<PathBuf>,
+}
+
+/// Expiry: the clock and the purger.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ttl {
+    /// A forward jump of the wall clock beyond this pauses purging: a broken clock must not
+    /// destroy data.
+    #[serde(deserialize_with = "checks::whole::<_, _, 1, 86_400>")]
+    pub clock_jump_bound_seconds: u64,
+    /// How long the clock must go on steadily after a jump until purging resumes.
+    #[serde(deserialize_with = "checks::whole::<_, _, 0, 604_800>")]
+    pub clock_jump_hold_seconds: u64,
+    /// Items that the purger removes before it looks whether requests are waiting.
+    #[serde(deserialize_with = "checks::whole::<_, _, 1, 65_536>")]
+    pub purge_slice_items_max: usize,
+    /// Pause of the purger between two slices while requests are waiting.
+    #[serde(deserialize_with = "checks::whole::<_, _, 0, 10_000>")]
+    pub purge_pause_ms: u64,
+}
+
+/// Bounds that turn overload into 429 before memory grows.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Requests that may wait for or be at work in one shard.
+    #[serde(deserialize_with = "checks::whole::<_, _, 1, 1_048_576>")]
+    pub shard_queue_max: usize,
+    /// Bytes of request bodies that the node holds at a time.
+    #[serde(deserialize_with = "checks::whole::<_, _, 4_194_304, 1_099_511_627_776>")]
+    pub node_inflight_bytes_max: usize,
+    /// Whether a container's provisioned throughput is enforced.
+    pub enforce_throughput: bool,
+    /// Shards of a new container; 0 follows its throughput, one for each 10,000 RU/s begun.
+    #[serde(deserialize_with = "checks::whole::<_, _, 0, 256>")]
+    pub shards_per_container: u32,
+}
+
+/// What is logged to standard error.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Log {
+    /// `off`, `error`, `warn`, `info`, `debug` or `trace`, and after commas other levels for
+    /// parts: `info,bolide::shard=debug`.
+    #[serde(deserialize_with = "checks::log_filter")]
+    pub level: String,
+    /// `text` for people, `json` for machines.
+    pub format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    Http,
+    Https,
+}
+
+impl Protocol {
+    /// As URLs begin.
+    pub const fn scheme(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 8081,
+            health_port: 8080,
+            protocol: Protocol::Http,
+            workers: 0,
+            account: "bolide".to_owned(),
+            region: "South Central US".to_owned(),
+            shutdown_seconds: 10,
+        }
+    }
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Self {
+            data_path: PathBuf::from("./data"),
+            block_cache_mb: 256,
+            write_buffer_mb: 128,
+            journal_mb_max: 256,
+        }
+    }
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            key_file: None,
+            key_file_poll_seconds: 2,
+        }
+    }
+}
+
+impl Default for Ttl {
+    fn default() -> Self {
+        Self {
+            clock_jump_bound_seconds: 60,
+            clock_jump_hold_seconds: 300,
+            purge_slice_items_max: 256,
+            purge_pause_ms: 2,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            shard_queue_max: 4_096,
+            node_inflight_bytes_max: 256 * 1024 * 1024,
+            enforce_throughput: false,
+            shards_per_container: 0,
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            level: "info".to_owned(),
+            format: LogFormat::Text,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = include_str!("../../config/bolide.toml");
+
+    /// The file with its settings switched on: `# name = value` loses its mark, prose keeps it.
+    fn uncommented() -> String {
+        let setting = |line: &&str| {
+            line.starts_with("# ")
+                && line.split_once(" = ").is_some_and(|(name, _)| {
+                    name[2..]
+                        .chars()
+                        .all(|c| c.is_ascii_lowercase() || c == '_')
+                })
+        };
+        FILE.lines()
+            .map(|line| if setting(&line) { &line[2..] } else { line })
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    fn loaded(text: &str) -> Settings {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bolide.toml");
+        std::fs::write(&path, text).unwrap();
+        load(Sources {
+            file: Some(path),
+            ..Sources::default()
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn the_file_as_it_is_sets_nothing() {
+        assert_eq!(loaded(FILE), Settings::default());
+        assert!(
+            FILE.lines()
+                .all(|line| { line.is_empty() || line.starts_with('#') || line.starts_with('[') })
+        );
+    }
+
+    #[test]
+    fn the_file_lists_every_setting_with_its_default() {
+        assert_eq!(loaded(&uncommented()), Settings::default());
+        let mut section = String::new();
+        let mut listed = Vec::new();
+        for line in uncommented().lines() {
+            if let Some(name) = line.strip_prefix('[') {
+                section = name.trim_end_matches(']').to_owned();
+            } else if let Some((name, _)) = line.split_once(" = ")
+                && !line.starts_with('#')
+            {
+                listed.push(format!("{section}.{name}"));
+            }
+        }
+        assert!(setting_names().len() > 20);
+        listed.sort();
+        assert_eq!(listed, setting_names());
+    }
+}
