@@ -17,7 +17,7 @@ use crate::{
         error::{Error, ErrorKind, Result},
         item::EtagCondition,
         names::check_resource_name,
-        offer::Throughput,
+        offer::{Migration, Throughput},
         rid::{ContainerRid, OfferRid},
     },
     router::{ContainerRoute, RoutingTable, budget::Budget},
@@ -84,8 +84,8 @@ impl Coordinator {
     }
 
     fn route(&self, database_id: &str, database: &Database, id: &str, container: &Container) -> Option<ContainerRoute> {
-        let offer = self.catalog.throughput_of(database, container);
-        let units = offer.filter(|_| self.policy.enforce_throughput).map(|offer| offer.throughput.request_units_per_second());
+        let throughput = self.catalog.throughput_of(database, container);
+        let units = throughput.filter(|_| self.policy.enforce_throughput).map(|throughput| throughput.request_units_per_second());
         Some(ContainerRoute {
             database: database_id.to_owned(),
             id: id.to_owned(),
@@ -324,7 +324,8 @@ impl Handler<DeleteContainer> for Coordinator {
 #[rtype(result = "Result<()>")]
 pub struct ReplaceOffer {
     pub rid: OfferRid,
-    pub throughput: Throughput,
+    pub body: Map<String, Value>,
+    pub migration: Option<Migration>,
     pub if_match: Option<EtagCondition>,
 }
 
@@ -333,7 +334,11 @@ impl Handler<ReplaceOffer> for Coordinator {
 
     fn handle(&mut self, request: ReplaceOffer, _: &mut Self::Context) -> Self::Result {
         let mut catalog = Catalog::clone(&self.catalog);
-        match catalog.replace_offer(request.rid, request.throughput, request.if_match.as_ref(), self.clock().now()) {
+        let changed = catalog
+            .offer(request.rid)
+            .and_then(|record| record.offer.replaced_by(&request.body, request.migration))
+            .and_then(|offer| catalog.replace_offer(request.rid, offer, request.if_match.as_ref(), self.clock().now()));
+        match changed {
             Ok(()) => AtomicResponse::new(self.store(catalog)),
             Err(error) => refuse(error),
         }

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     model::{
         epk::Epk,
-        error::{Error, ErrorKind, Result},
+        error::{Error, Result},
         ttl::{DefaultTtl, ExpiryRules},
     },
     store::EngineError,
