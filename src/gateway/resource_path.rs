@@ -152,8 +152,10 @@ impl<'a> ResourcePath<'a> {
         let inner = inner.strip_suffix('/').unwrap_or(inner);
 
         let mut segments: [&str; SEGMENTS_MAX] = [""; SEGMENTS_MAX];
-        let mut count = 0;
-        for segment in inner.split('/') {
+        let (mut count, mut start) = (0, 0);
+        let ends = inner.bytes().enumerate().filter(|(_, byte)| *byte == b'/');
+        for end in ends.map(|(end, _)| end).chain([inner.len()]) {
+            let segment = inner.get(start..end).unwrap_or_default();
             if segment.is_empty() {
                 return Err(Error::bad_request(format!(
                     "the path '{}' has an empty segment",
@@ -165,6 +167,7 @@ impl<'a> ResourcePath<'a> {
                 None => return Self::unknown(inner),
             }
             count += 1;
+            start = end + 1;
         }
         match segments.get(..count).unwrap_or_default() {
             ["dbs"] => Ok(Self::Databases),
