@@ -79,6 +79,16 @@ fn bad_date(date: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_date_panics(
+            date in "(Thu|Sunday|é)?,? ?[0-9é]{0,3}[- ](Jan|feb|x)[- ][0-9]{0,5} [0-9:]{0,9}( GMT)?",
+        ) {
+            let _ = seconds(&date);
+        }
+    }
 
     #[test]
     fn dates_of_all_clients_are_read() {

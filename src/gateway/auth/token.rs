@@ -121,6 +121,14 @@ fn escape(text: &[u8]) -> Option<(u8, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_header_panics(header in "((type|ver|sig|master|1.0|%3D|%26|=|&|%|\\PC)){0,40}") {
+            prop_assert!(master_signature(&header).is_err());
+        }
+    }
 
     #[test]
     fn escapes_are_decoded_as_far_as_the_buffer_goes() {
