@@ -4,6 +4,7 @@
 pub mod actor;
 pub mod budget;
 pub mod continuation;
+pub mod query;
 pub mod session;
 pub mod table;
 
