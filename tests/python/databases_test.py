@@ -1,7 +1,11 @@
 """Databases: create, read, list, delete, and the names they may have."""
 
+from email.utils import formatdate
+
 import pytest
 from azure.cosmos import exceptions
+
+from node import EMULATOR_KEY, signature
 
 BAD_NAMES = ["a/b", "a\\b", "a?b", "a#b", "trailing ", "x" * 256]
 
@@ -72,16 +76,12 @@ def test_bodies_that_are_no_database_are_400(node, body):
 
 def test_it_answers_to_its_resource_id_too(node, database):
     rid = database.read()["_rid"]
-    date_and_link = node.raw("GET", f"/dbs/{rid}", headers=rid_signature("GET", "dbs", rid))
-    assert date_and_link.status == 200, date_and_link
-    assert date_and_link.json["id"] == database.id
+    answer = node.raw("GET", f"/dbs/{rid}", headers=rid_signature("GET", "dbs", rid))
+    assert answer.status == 200, answer
+    assert answer.json["id"] == database.id
 
 
 def rid_signature(method, resource_type, rid):
     """A resource addressed by its resource id signs that id alone, in lower case."""
-    from email.utils import formatdate
-
-    from node import EMULATOR_KEY, signature
-
     date = formatdate(usegmt=True)
     return {"authorization": signature(EMULATOR_KEY, method, resource_type, rid.lower(), date), "x-ms-date": date}
