@@ -181,6 +181,7 @@ describe("a change of defaultTtl", { concurrency: true }, () => {
     } finally {
       first.dispose();
       own.child.kill("SIGKILL");
+      await own.removeData();
     }
   });
 });

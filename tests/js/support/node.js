@@ -107,8 +107,12 @@ export class Node {
         throw new Error(`the node ended with code ${code}, signal ${signal}\n${this.log}`);
       }
     } finally {
-      if (this.ownsDataPath) await rm(this.dataPath, { recursive: true, force: true });
+      if (this.ownsDataPath) await this.removeData();
     }
+  }
+
+  async removeData() {
+    await rm(this.dataPath, { recursive: true, force: true });
   }
 }
 
