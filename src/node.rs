@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io,
+    io::{self, IsTerminal},
     net::TcpListener,
     path::Path,
     sync::Arc,
@@ -75,7 +75,7 @@ pub fn run(settings: Settings) -> Result<(), Failure> {
 fn start_log(settings: &Settings) {
     use tracing_subscriber::{EnvFilter, fmt};
     let filter = EnvFilter::try_new(&settings.log.level).unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = fmt().with_env_filter(filter).with_writer(io::stderr);
+    let log = fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
     // A second node in one process keeps the first one's log.
     let _ = match settings.log.format {
         LogFormat::Text => log.try_init(),
