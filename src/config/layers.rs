@@ -106,9 +106,11 @@ fn environment_layer(environment: &[(String, String)]) -> Result<Layer> {
         let Some(setting) = name.strip_prefix(ENVIRONMENT_PREFIX) else {
             continue;
         };
-        let setting = setting
-            .to_ascii_lowercase()
-            .replacen(ENVIRONMENT_SEPARATOR, ".", 1);
+        let setting = setting.to_ascii_lowercase();
+        if !names_a_section(&setting) {
+            continue;
+        }
+        let setting = setting.replacen(ENVIRONMENT_SEPARATOR, ".", 1);
         set(&mut values, &setting, value).map_err(|nearest| {
             let hint = nearest.map(|name| match name.starts_with('[') {
                 true => name,
@@ -120,6 +122,15 @@ fn environment_layer(environment: &[(String, String)]) -> Result<Layer> {
     let metadata = Metadata::named("environment")
         .interpolater(|_, path| format!("environment variable {}", variable_name(&path.join("."))));
     Ok(Layer { metadata, values })
+}
+
+/// Whether a variable means a setting, rightly spelt or not. Scripts around a node have variables
+/// of their own, such as one with the path of the binary.
+fn names_a_section(variable: &str) -> bool {
+    variable.contains(ENVIRONMENT_SEPARATOR)
+        || defaults()
+            .keys()
+            .any(|section| variable.starts_with(&format!("{section}_")))
 }
 
 fn variable_name(setting: &str) -> String {
