@@ -1,5 +1,5 @@
-/* Disk faults for the tests: preloaded into a node, it makes the calls that write to the data folder fail on demand
- * and notes what has become durable.
+/* Faults for the tests: preloaded into a node, it makes the calls that write to the data folder fail on demand, notes
+ * what has become durable, and sets the wall clock forward or back.
  *
  * BOLIDE_FAULTS_FOLDER   the data folder (real path); files elsewhere are never touched
  * BOLIDE_FAULTS_TRIGGER  while this file exists, calls fail. It holds "<mode> [part of a path]":
@@ -8,6 +8,7 @@
  *                        With a part of a path, only files whose path contains it are concerned.
  * BOLIDE_FAULTS_SYNCS    every successful sync appends "<inode> <size>" here, so that a test can cut the files back to
  *                        what was durable, as a power cut may do.
+ * BOLIDE_FAULTS_CLOCK    this file holds the seconds by which the node's wall clock is ahead of the machine's
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,7 +22,9 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <sys/time.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 enum mode { NONE, SYNC, FULL };
@@ -31,17 +34,22 @@ static const char *setting(const char *name) {
     return value && *value ? value : NULL;
 }
 
-/* What the trigger says now. Plain system calls: the wrappers below must not call themselves. */
-static enum mode triggered(char *part, size_t part_size) {
-    const char *trigger = setting("BOLIDE_FAULTS_TRIGGER");
-    if (!trigger) return NONE;
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, trigger, O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0) return NONE;
-    char text[PATH_MAX + 16];
-    ssize_t got = syscall(SYS_read, fd, text, sizeof text - 1);
+/* The first line of the file that a setting names. Plain system calls: the wrappers below must not call themselves. */
+static int first_line(const char *name, char *text, size_t size) {
+    const char *path = setting(name);
+    if (!path) return 0;
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0) return 0;
+    ssize_t got = syscall(SYS_read, fd, text, size - 1);
     syscall(SYS_close, fd);
     text[got > 0 ? got : 0] = 0;
     text[strcspn(text, "\n")] = 0;
+    return 1;
+}
+
+static enum mode triggered(char *part, size_t part_size) {
+    char text[PATH_MAX + 16];
+    if (!first_line("BOLIDE_FAULTS_TRIGGER", text, sizeof text)) return NONE;
     char *space = strchr(text, ' ');
     snprintf(part, part_size, "%s", space ? space + 1 : "");
     if (space) *space = 0;
@@ -160,4 +168,26 @@ int openat64(int folder, const char *path, int flags, ...) {
     RIGHTS NEXT(openat64);
     if (path[0] == '/' && makes(path, flags) && path_fails(path, FULL)) return NO_ROOM;
     return next(folder, path, flags, rights);
+}
+
+static long long seconds_ahead(void) {
+    char text[32];
+    int saved = errno;
+    long long ahead = first_line("BOLIDE_FAULTS_CLOCK", text, sizeof text) ? atoll(text) : 0;
+    errno = saved;
+    return ahead;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    NEXT(clock_gettime);
+    int result = next(clock, now);
+    if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += seconds_ahead();
+    return result;
+}
+
+time_t time(time_t *where) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (where) *where = now.tv_sec;
+    return now.tv_sec;
 }

@@ -275,10 +275,10 @@ class Node:
             if own:
                 connection.close()
 
-    def health(self, path):
+    def health(self, path, method="GET"):
         connection = http.client.HTTPConnection("127.0.0.1", self.health_port, timeout=5)
         try:
-            connection.request("GET", path)
+            connection.request(method, path)
             answer = connection.getresponse()
             return Response(answer.status, answer.headers, answer.read())
         finally:
