@@ -1,14 +1,14 @@
 /* Faults for the tests: preloaded into a node, it makes the calls that write to the data folder fail on demand, notes
  * what has become durable, and sets the wall clock forward or back.
  *
- * BOLIDE_FAULTS_FOLDER   the data folder (real path); files elsewhere are never touched
- * BOLIDE_FAULTS_TRIGGER  while this file exists, calls fail. It holds "<mode> [part of a path]":
+ * FAULTS_FOLDER   the data folder (real path); files elsewhere are never touched
+ * FAULTS_TRIGGER  while this file exists, calls fail. It holds "<mode> [part of a path]":
  *                          sync   fsync and fdatasync fail with EIO
  *                          full   everything that needs room fails with ENOSPC
  *                        With a part of a path, only files whose path contains it are concerned.
- * BOLIDE_FAULTS_SYNCS    every successful sync appends "<inode> <size>" here, so that a test can cut the files back to
+ * FAULTS_SYNCS    every successful sync appends "<inode> <size>" here, so that a test can cut the files back to
  *                        what was durable, as a power cut may do.
- * BOLIDE_FAULTS_CLOCK    this file holds the seconds by which the node's wall clock is ahead of the machine's
+ * FAULTS_CLOCK    this file holds the seconds by which the node's wall clock is ahead of the machine's
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -49,7 +49,7 @@ static int first_line(const char *name, char *text, size_t size) {
 
 static enum mode triggered(char *part, size_t part_size) {
     char text[PATH_MAX + 16];
-    if (!first_line("BOLIDE_FAULTS_TRIGGER", text, sizeof text)) return NONE;
+    if (!first_line("FAULTS_TRIGGER", text, sizeof text)) return NONE;
     char *space = strchr(text, ' ');
     snprintf(part, part_size, "%s", space ? space + 1 : "");
     if (space) *space = 0;
@@ -57,7 +57,7 @@ static enum mode triggered(char *part, size_t part_size) {
 }
 
 static int below_folder(const char *path) {
-    const char *folder = setting("BOLIDE_FAULTS_FOLDER");
+    const char *folder = setting("FAULTS_FOLDER");
     return folder && !strncmp(path, folder, strlen(folder));
 }
 
@@ -91,7 +91,7 @@ static void note_durable(int fd, unsigned long long inode, long long size) {
     char path[PATH_MAX], line[64];
     if (!path_of(fd, path, sizeof path) || !below_folder(path)) return;
     int saved = errno;
-    int notes = (int)syscall(SYS_openat, AT_FDCWD, setting("BOLIDE_FAULTS_SYNCS"),
+    int notes = (int)syscall(SYS_openat, AT_FDCWD, setting("FAULTS_SYNCS"),
                              O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     syscall(SYS_write, notes, line, snprintf(line, sizeof line, "%llu %lld\n", inode, size));
     syscall(SYS_close, notes);
@@ -101,7 +101,7 @@ static void note_durable(int fd, unsigned long long inode, long long size) {
 static int sync_with(int fd, int (*next)(int)) {
     struct stat before;
     if (fd_fails(fd, SYNC)) return errno = EIO, -1;
-    if (!setting("BOLIDE_FAULTS_SYNCS") || fstat(fd, &before)) return next(fd);
+    if (!setting("FAULTS_SYNCS") || fstat(fd, &before)) return next(fd);
     int result = next(fd);
     if (result == 0) note_durable(fd, before.st_ino, before.st_size);
     return result;
@@ -173,7 +173,7 @@ int openat64(int folder, const char *path, int flags, ...) {
 static long long seconds_ahead(void) {
     char text[32];
     int saved = errno;
-    long long ahead = first_line("BOLIDE_FAULTS_CLOCK", text, sizeof text) ? atoll(text) : 0;
+    long long ahead = first_line("FAULTS_CLOCK", text, sizeof text) ? atoll(text) : 0;
     errno = saved;
     return ahead;
 }

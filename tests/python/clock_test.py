@@ -34,6 +34,11 @@ def status(node):
     return node.health("/status").json
 
 
+def stored_clock(node):
+    path = node.data / "clock"
+    return int(path.read_text()) if path.exists() else 0
+
+
 def documents_stored(node):
     return sum(shard["documents"] for each in status(node)["containers"] for shard in each["shards"])
 
@@ -65,6 +70,8 @@ def test_expired_item_does_not_come_back_when_the_clock_is_set_back(node):
     set_ahead(node, 0)
     with pytest.raises(exceptions.CosmosResourceNotFoundError):
         items.read_item("mortal", "p")
+    issued = status(node)["now"]
+    wait_until(lambda: stored_clock(node) >= issued, "the highest time is on disk")
     node.kill()
     node.start()
     with pytest.raises(exceptions.CosmosResourceNotFoundError):

@@ -70,9 +70,9 @@ def faulty_node(new_node, faults):
         node.syncs = node.folder / "syncs"
         node.wall_clock = node.folder / "wall-clock"
         node.environment = {
-            "LD_PRELOAD": str(faults), "BOLIDE_FAULTS_FOLDER": str(node.data.resolve()),
-            "BOLIDE_FAULTS_TRIGGER": str(node.trigger), "BOLIDE_FAULTS_SYNCS": str(node.syncs),
-            "BOLIDE_FAULTS_CLOCK": str(node.wall_clock),
+            "LD_PRELOAD": str(faults), "FAULTS_FOLDER": str(node.data.resolve()),
+            "FAULTS_TRIGGER": str(node.trigger), "FAULTS_SYNCS": str(node.syncs),
+            "FAULTS_CLOCK": str(node.wall_clock),
         }  # fmt: skip
         return node.start()
 

@@ -281,13 +281,13 @@ def test_failed_fsync_is_never_acknowledged_and_stops_the_shard_until_it_is_reop
     assert shelf.create("healthy", "during").status == 201
     node.trigger.unlink()
     for n in range(5):
-        assert shelf.create("hurt", f"after {n}").status == 503, "a poisoned shard acknowledges nothing"
+        assert shelf.create("hurt", f"after-{n}").status == 503, "a poisoned shard acknowledges nothing"
     assert shelf.read("healthy", "before").status == 200
     assert shelf.create("healthy", "after").status == 201
     node.kill()
     node.start()
     assert shelf.read("hurt", "before").status == 200
-    assert [shelf.read("hurt", f"after {n}").status for n in range(5)] == [404] * 5
+    assert [shelf.read("hurt", f"after-{n}").status for n in range(5)] == [404] * 5
     assert shelf.create("hurt", "reopened").status == 201
     assert shelf.read("healthy", "after").status == 200
 
