@@ -1,13 +1,14 @@
-/* Disk faults for the tests: preloaded into a node, it makes the calls that write to the data folder fail on demand
- * and notes what has become durable.
+/* Faults for the tests: preloaded into a node, it makes the calls that write to the data folder fail on demand, notes
+ * what has become durable, and sets the wall clock forward or back.
  *
- * BOLIDE_FAULTS_FOLDER   the data folder (real path); files elsewhere are never touched
- * BOLIDE_FAULTS_TRIGGER  while this file exists, calls fail. It holds "<mode> [part of a path]":
+ * FAULTS_FOLDER   the data folder (real path); files elsewhere are never touched
+ * FAULTS_TRIGGER  while this file exists, calls fail. It holds "<mode> [part of a path]":
  *                          sync   fsync and fdatasync fail with EIO
  *                          full   everything that needs room fails with ENOSPC
  *                        With a part of a path, only files whose path contains it are concerned.
- * BOLIDE_FAULTS_SYNCS    every successful sync appends "<inode> <size>" here, so that a test can cut the files back to
+ * FAULTS_SYNCS    every successful sync appends "<inode> <size>" here, so that a test can cut the files back to
  *                        what was durable, as a power cut may do.
+ * FAULTS_CLOCK    this file holds the seconds by which the node's wall clock is ahead of the machine's
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,7 +22,9 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <sys/time.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 enum mode { NONE, SYNC, FULL };
@@ -31,17 +34,22 @@ static const char *setting(const char *name) {
     return value && *value ? value : NULL;
 }
 
-/* What the trigger says now. Plain system calls: the wrappers below must not call themselves. */
-static enum mode triggered(char *part, size_t part_size) {
-    const char *trigger = setting("BOLIDE_FAULTS_TRIGGER");
-    if (!trigger) return NONE;
-    int fd = (int)syscall(SYS_openat, AT_FDCWD, trigger, O_RDONLY | O_CLOEXEC, 0);
-    if (fd < 0) return NONE;
-    char text[PATH_MAX + 16];
-    ssize_t got = syscall(SYS_read, fd, text, sizeof text - 1);
+/* The first line of the file that a setting names. Plain system calls: the wrappers below must not call themselves. */
+static int first_line(const char *name, char *text, size_t size) {
+    const char *path = setting(name);
+    if (!path) return 0;
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0) return 0;
+    ssize_t got = syscall(SYS_read, fd, text, size - 1);
     syscall(SYS_close, fd);
     text[got > 0 ? got : 0] = 0;
     text[strcspn(text, "\n")] = 0;
+    return 1;
+}
+
+static enum mode triggered(char *part, size_t part_size) {
+    char text[PATH_MAX + 16];
+    if (!first_line("FAULTS_TRIGGER", text, sizeof text)) return NONE;
     char *space = strchr(text, ' ');
     snprintf(part, part_size, "%s", space ? space + 1 : "");
     if (space) *space = 0;
@@ -49,7 +57,7 @@ static enum mode triggered(char *part, size_t part_size) {
 }
 
 static int below_folder(const char *path) {
-    const char *folder = setting("BOLIDE_FAULTS_FOLDER");
+    const char *folder = setting("FAULTS_FOLDER");
     return folder && !strncmp(path, folder, strlen(folder));
 }
 
@@ -83,7 +91,7 @@ static void note_durable(int fd, unsigned long long inode, long long size) {
     char path[PATH_MAX], line[64];
     if (!path_of(fd, path, sizeof path) || !below_folder(path)) return;
     int saved = errno;
-    int notes = (int)syscall(SYS_openat, AT_FDCWD, setting("BOLIDE_FAULTS_SYNCS"),
+    int notes = (int)syscall(SYS_openat, AT_FDCWD, setting("FAULTS_SYNCS"),
                              O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     syscall(SYS_write, notes, line, snprintf(line, sizeof line, "%llu %lld\n", inode, size));
     syscall(SYS_close, notes);
@@ -93,7 +101,7 @@ static void note_durable(int fd, unsigned long long inode, long long size) {
 static int sync_with(int fd, int (*next)(int)) {
     struct stat before;
     if (fd_fails(fd, SYNC)) return errno = EIO, -1;
-    if (!setting("BOLIDE_FAULTS_SYNCS") || fstat(fd, &before)) return next(fd);
+    if (!setting("FAULTS_SYNCS") || fstat(fd, &before)) return next(fd);
     int result = next(fd);
     if (result == 0) note_durable(fd, before.st_ino, before.st_size);
     return result;
@@ -160,4 +168,26 @@ int openat64(int folder, const char *path, int flags, ...) {
     RIGHTS NEXT(openat64);
     if (path[0] == '/' && makes(path, flags) && path_fails(path, FULL)) return NO_ROOM;
     return next(folder, path, flags, rights);
+}
+
+static long long seconds_ahead(void) {
+    char text[32];
+    int saved = errno;
+    long long ahead = first_line("FAULTS_CLOCK", text, sizeof text) ? atoll(text) : 0;
+    errno = saved;
+    return ahead;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    NEXT(clock_gettime);
+    int result = next(clock, now);
+    if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += seconds_ahead();
+    return result;
+}
+
+time_t time(time_t *where) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (where) *where = now.tv_sec;
+    return now.tv_sec;
 }

@@ -6,8 +6,8 @@ import pytest
 from azure.cosmos import exceptions
 
 
-def item(n, **more):
-    return {"id": str(n), "pk": "p", **more}
+def item(item_id, **more):
+    return {"id": str(item_id), "pk": "p", **more}
 
 
 def raw_batch(node, container, operations, **headers):

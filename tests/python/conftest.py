@@ -1,7 +1,9 @@
 """What the suites share: a node for all of them, nodes of one's own, fresh databases and containers."""
 
 import itertools
+import subprocess
 import warnings
+from pathlib import Path
 
 import pytest
 from azure.cosmos import PartitionKey
@@ -45,6 +47,36 @@ def new_node():
     yield make
     for each in nodes:
         each.close()
+
+
+@pytest.fixture(scope="session")
+def faults(tmp_path_factory):
+    """The library of faults, compiled."""
+    library = tmp_path_factory.mktemp("faults") / "faults.so"
+    source = Path(__file__).parent.parent / "faults" / "faults.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-Wall", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+@pytest.fixture
+def faulty_node(new_node, faults):
+    """Makes a node whose disk fails while its trigger file exists, which notes what became durable in its syncs file, and
+    whose wall clock is ahead by what its clock file says."""
+
+    def make(**options):
+        node = new_node(start=False, **options)
+        node.data.mkdir()
+        node.trigger = node.folder / "trigger"
+        node.syncs = node.folder / "syncs"
+        node.wall_clock = node.folder / "wall-clock"
+        node.environment = {
+            "LD_PRELOAD": str(faults), "FAULTS_FOLDER": str(node.data.resolve()),
+            "FAULTS_TRIGGER": str(node.trigger), "FAULTS_SYNCS": str(node.syncs),
+            "FAULTS_CLOCK": str(node.wall_clock),
+        }  # fmt: skip
+        return node.start()
+
+    return make
 
 
 @pytest.fixture(scope="session")

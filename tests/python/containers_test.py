@@ -152,7 +152,7 @@ def test_hash_version_1_is_kept(node, database):
         ({"paths": ["/pk"], "kind": "Odd", "version": 2}, "Odd"),
         ({"paths": ["/pk"], "kind": "Hash", "version": 3}, "3"),
         ({"paths": "/pk"}, "paths"),
-        ("/pk", "partitionKey"),
+        ("/pk", "/pk"),
     ],
 )
 def test_bad_partition_key_definitions_are_400(node, database, definition, fragment):

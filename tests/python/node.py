@@ -38,6 +38,11 @@ def binary():
     return path
 
 
+def settings_free(environment):
+    """The environment without settings of a node, so that the person's own do not reach the tests."""
+    return {name: value for name, value in environment.items() if not name.startswith("BOLIDE_")}
+
+
 def free_ports(count):
     sockets = [socket.socket() for _ in range(count)]
     try:
@@ -160,7 +165,7 @@ class Node:
         with open(self.output_path, "ab") as output, open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 self.command(), stdin=subprocess.DEVNULL, stdout=output, stderr=log, cwd=self.folder,
-                env={**os.environ, **self.environment},
+                env={**settings_free(os.environ), **self.environment},
             )  # fmt: skip
 
     def start(self):
@@ -275,10 +280,10 @@ class Node:
             if own:
                 connection.close()
 
-    def health(self, path):
+    def health(self, path, method="GET"):
         connection = http.client.HTTPConnection("127.0.0.1", self.health_port, timeout=5)
         try:
-            connection.request("GET", path)
+            connection.request(method, path)
             answer = connection.getresponse()
             return Response(answer.status, answer.headers, answer.read())
         finally:

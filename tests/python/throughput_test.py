@@ -10,6 +10,15 @@ def ranges(node, container):
     return answer
 
 
+def offers_of(node, rid):
+    """The offers of one resource, by the query that SDKs send."""
+    query = {"query": "SELECT * FROM c WHERE c.offerResourceId = @rid", "parameters": [{"name": "@rid", "value": rid}]}
+    headers = {"content-type": "application/query+json", "x-ms-documentdb-isquery": "true"}
+    answer = node.raw("POST", "/offers", headers=headers, body=query)
+    assert answer.status == 200, answer
+    return answer.json["Offers"]
+
+
 def test_container_without_a_word_gets_400(new_container):
     assert new_container().get_throughput().offer_throughput == 400
 
@@ -32,31 +41,40 @@ def test_autoscale_is_kept_and_replaced(new_container):
     assert throughput.auto_scale_increment_percent == 20
 
 
-def test_database_throughput_is_shared_by_containers_without_their_own(client):
+def test_database_throughput_is_shared_by_containers_without_their_own(node, client):
     database = client.create_database("with-throughput", offer_throughput=600)
     try:
         assert database.get_throughput().offer_throughput == 600
         assert database.replace_throughput(800).offer_throughput == 800
         shared = database.create_container("shared", PartitionKey("/pk"))
-        with pytest.raises(exceptions.CosmosResourceNotFoundError):
-            shared.get_throughput()
+        assert offers_of(node, shared.read()["_rid"]) == []
         own = database.create_container("own", PartitionKey("/pk"), offer_throughput=900)
         assert own.get_throughput().offer_throughput == 900
     finally:
         client.delete_database(database.id)
 
 
-def test_database_without_throughput_has_no_offer(database):
-    with pytest.raises(exceptions.CosmosResourceNotFoundError):
-        database.get_throughput()
+def test_database_without_throughput_has_no_offer(node, database):
+    assert offers_of(node, database.read()["_rid"]) == []
 
 
-@pytest.mark.parametrize("throughput", [0, 399, 450, -400])
-def test_throughput_out_of_bounds_is_400(shared_database, throughput):
-    with pytest.raises(exceptions.CosmosHttpResponseError) as error:
-        shared_database.create_container("too-little", PartitionKey("/pk"), offer_throughput=throughput)
-    assert error.value.status_code == 400
-    assert str(throughput) in error.value.message
+@pytest.mark.parametrize("throughput", ["0", "399", "450", "-400", "1e3", "much"])
+def test_throughput_out_of_bounds_is_400(node, database, throughput):
+    definition = {"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}}
+    for path, body in [("/dbs", {"id": "too-little"}), (f"/dbs/{database.id}/colls", definition)]:
+        answer = node.raw("POST", path, headers={"x-ms-offer-throughput": throughput}, body=body)
+        assert answer.status == 400, answer
+        assert throughput in answer.message
+    assert list(database.list_containers()) == []
+
+
+@pytest.mark.parametrize("settings", ['{"maxThroughput":900}', '{"maxThroughput":1500}', '{"maxThroughput":"4000"}', "{}", "x"])
+def test_autoscale_out_of_bounds_is_400(node, database, settings):
+    definition = {"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}}
+    headers = {"x-ms-cosmos-offer-autopilot-settings": settings}
+    answer = node.raw("POST", f"/dbs/{database.id}/colls", headers=headers, body=definition)
+    assert answer.status == 400, answer
+    assert list(database.list_containers()) == []
 
 
 def test_replaced_throughput_out_of_bounds_is_400_and_changes_nothing(new_container):
