@@ -158,7 +158,7 @@ describe("items", () => {
     await rejects(missing.items.readAll().fetchAll(), { code: 404 });
   });
 
-  for (const id of ["a b", "plus+", "per%20cent", "q?mark", "ünïcødé", "日本語", "😀", "'quote'", "tab\tand\nline", "docs", "."]) {
+  for (const id of ["a b", "plus+", "per%20cent", "ünïcødé", "日本語", "😀", "'quote'", "tab\tand\nline", "docs", "."]) {
     test(`may have the id ${JSON.stringify(id)}`, async () => {
       const { resource, item } = await container.items.create({ id, pk: "ids" });
       assert.equal(resource.id, id);

@@ -148,6 +148,7 @@ export async function startNode(options) {
     await node.waitUntilReady();
   } catch (error) {
     node.child.kill("SIGKILL");
+    if (node.ownsDataPath) await node.removeData();
     throw error;
   }
   return node;
