@@ -101,6 +101,7 @@ describe("a node", () => {
         const container = client.database("load").container("load");
         const { resources } = await container.items.readAll({ maxItemCount: 1000 }).fetchAll();
         const stored = new Set(ids(resources));
+        assert.ok(acknowledged.size >= KILL_ROUNDS * WRITES_PER_ROUND, "every round wrote");
         for (const id of acknowledged) assert.ok(stored.has(id), `${id} was acknowledged`);
         for (const item of resources) {
           assert.deepEqual(userProperties(item), { id: item.id, pk: item.id, round: Number(item.id.split("-")[0]) });
