@@ -57,6 +57,7 @@ describe("a body", () => {
     "with a slash in the id": '{"id":"a/b","pk":"p"}',
     "with a backslash in the id": '{"id":"a\\\\b","pk":"p"}',
     "with a hash in the id": '{"id":"a#b","pk":"p"}',
+    "with a question mark in the id": '{"id":"a?b","pk":"p"}',
   };
   for (const [name, body] of Object.entries(bodies)) {
     test(`${name}: 400`, async () => {

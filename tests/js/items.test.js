@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { PartitionKey } from "@azure/cosmos";
+import { PartitionKeyBuilder } from "@azure/cosmos";
 import { connect, ids, newContainer, newDatabase, rejects, uniqueName, userProperties } from "./support/cosmos.js";
 import { startNode } from "./support/node.js";
 
 const GUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+
+const ABSENT = new PartitionKeyBuilder().addNoneValue().build();
 
 let node;
 let client;
@@ -156,7 +158,7 @@ describe("items", () => {
     await rejects(missing.items.readAll().fetchAll(), { code: 404 });
   });
 
-  for (const id of ["a b", "plus+", "per%20cent", "q?mark", "ünïcødé", "日本語", "😀", "'quote'", "tab\tand\nline", "docs", "."]) {
+  for (const id of ["a b", "plus+", "per%20cent", "ünïcødé", "日本語", "😀", "'quote'", "tab\tand\nline", "docs", "."]) {
     test(`may have the id ${JSON.stringify(id)}`, async () => {
       const { resource, item } = await container.items.create({ id, pk: "ids" });
       assert.equal(resource.id, id);
@@ -219,7 +221,7 @@ describe("partition keys", () => {
     const id = newId();
     await container.items.create({ id, n: 1 });
     assert.equal((await container.item(id).read()).resource.n, 1);
-    assert.equal((await container.item(id, PartitionKey.None).read()).resource.n, 1);
+    assert.equal((await container.item(id, ABSENT).read()).resource.n, 1);
     assert.equal((await container.item(id, null).read()).statusCode, 404);
     assert.equal((await container.item(id).delete()).statusCode, 204);
   });

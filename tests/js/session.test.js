@@ -111,7 +111,7 @@ test("a consistency stronger than the account's is refused", async () => {
   const client = connect(node, { consistencyLevel: "Strong" });
   try {
     const database = await connectAndCreate();
-    await rejects(client.database(database.id).container("c").item("a", "p").replace({ id: "a", pk: "p" }), { code: 400 });
+    await rejects(client.database(database.id).container("c").item("a", "p").read(), { code: 400, message: /Strong/ });
   } finally {
     client.dispose();
   }

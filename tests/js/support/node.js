@@ -116,6 +116,11 @@ export class Node {
   }
 }
 
+/** The node takes `BOLIDE_…` variables as settings: those of the person who runs the tests must not reach it. */
+function withoutSettings(env) {
+  return Object.fromEntries(Object.entries(env).filter(([name]) => !name.startsWith("BOLIDE_")));
+}
+
 /** Spawns a node without waiting for it. */
 export async function spawnNode({ protocol = "http", dataPath, args = [], env = {} } = {}) {
   const [port, healthPort] = await freePorts(2);
@@ -131,7 +136,7 @@ export async function spawnNode({ protocol = "http", dataPath, args = [], env = 
       ...["--protocol", protocol],
       ...args,
     ],
-    { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } },
+    { stdio: ["ignore", "pipe", "pipe"], env: { ...withoutSettings(process.env), ...env } },
   );
   return new Node(child, { port, healthPort, protocol, dataPath, ownsDataPath });
 }
@@ -143,6 +148,7 @@ export async function startNode(options) {
     await node.waitUntilReady();
   } catch (error) {
     node.child.kill("SIGKILL");
+    if (node.ownsDataPath) await node.removeData();
     throw error;
   }
   return node;

@@ -55,7 +55,14 @@ impl Node {
             .tempdir()
             .expect("a temporary folder");
         let [port, health_port] = free_ports();
-        let child = Command::new(binary_path())
+        let mut command = Command::new(binary_path());
+        // The node takes `BOLIDE_…` variables as settings: those of the person who runs the tests must not reach it.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("BOLIDE_") {
+                command.env_remove(name);
+            }
+        }
+        let child = command
             .arg("serve")
             .arg("--data-path")
             .arg(data.path())

@@ -5,7 +5,7 @@ use azure_data_cosmos::models::{
     UniqueKeyPolicy,
 };
 use azure_data_cosmos::options::CreateContainerOptions;
-use bolide_rust_sdk_tests::{World, assert_refused};
+use bolide_rust_sdk_tests::{World, assert_refused, status_of};
 use futures::TryStreamExt as _;
 use serde_json::json;
 
@@ -119,8 +119,14 @@ async fn containers_are_listed_replaced_and_deleted() {
     }
 
     container.delete(None).await.unwrap();
-    let gone = world.database.container_client("c", None).await;
-    assert!(gone.is_err());
+    let error = container.read(None).await.unwrap_err();
+    assert_eq!(status_of(&error).0, 404, "{error}");
+    let fresh = world.node.connect().await;
+    let gone = fresh
+        .database_client("db")
+        .container_client("c", None)
+        .await;
+    assert_eq!(gone.err().map(|error| status_of(&error).0), Some(404));
 }
 
 #[tokio::test]
