@@ -103,7 +103,7 @@ fn lock(view: &ShardView) -> Result<MutexGuard<'_, Applied>, EngineError> {
     view.applied.lock().map_err(|_| EngineError::Io("an earlier commit was cut off".into()))
 }
 
-fn commit(view: &ShardView, epoch: u64, group: Group) -> Result<ShardState, EngineError> {
+pub(super) fn commit(view: &ShardView, epoch: u64, group: Group) -> Result<ShardState, EngineError> {
     let Group { commands, purge, waiting, .. } = group;
     match write(view, epoch, &commands, &purge) {
         Ok(state) => {
@@ -132,10 +132,12 @@ fn write(view: &ShardView, epoch: u64, commands: &[Command], purge: &Purge) -> R
     }
     let mut state = applied.state;
     let mut batch = Batch::default();
+    // The purge first: a command of its group may have been decided on top of it (an item created again, a unique key taken over),
+    // while a version that a command of the group removes is never in the purge.
+    state.purge(purge, &mut batch);
     for command in commands {
         state.apply(command, &mut batch);
     }
-    state.purge(purge, &mut batch);
     if state != applied.state {
         state.store(&mut batch);
     }
