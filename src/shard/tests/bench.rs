@@ -34,7 +34,7 @@ use crate::{
         transaction::{self, Action, Done, Operation},
         view::ShardView,
     },
-    store::{Engine, SharedResources, document::Stored, keys},
+    store::{Engine, EngineError, SharedResources, document::Stored, keys},
 };
 
 /// The second at which every test begins.
@@ -268,6 +268,16 @@ impl Bench {
         let _inside = handle.enter();
         self.shard.committed(number, outcome, &mut self.context);
         true
+    }
+
+    /// The group under way fails because the disk is full.
+    pub fn fail_commit(&mut self) {
+        let group = self.under_way.lock().expect("no test panicked").pop_front().expect("a group is under way");
+        let failure = EngineError::Full("a test says so".into());
+        for waiting in group.waiting {
+            waiting.fail(failure.clone().into());
+        }
+        self.shard.committed(group.number, Err(failure), &mut self.context);
     }
 
     /// Commits until nothing is left to commit.

@@ -2,5 +2,6 @@
 //! (`node`: actors on arbiters, as in a running node).
 
 mod bench;
+mod commits;
 mod purging;
 mod unique_keys;
