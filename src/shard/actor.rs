@@ -69,12 +69,12 @@ struct Committed {
 }
 
 /// What has been decided, committed or not.
-struct Decided {
-    lsn: u64,
-    ts: i64,
-    next_ordinal: u64,
-    rules: ExpiryRules,
-    cursors: LaneCursors,
+pub(super) struct Decided {
+    pub lsn: u64,
+    pub ts: i64,
+    pub next_ordinal: u64,
+    pub rules: ExpiryRules,
+    pub cursors: LaneCursors,
 }
 
 impl From<ShardState> for Decided {
@@ -85,13 +85,13 @@ impl From<ShardState> for Decided {
 
 pub struct Shard {
     view: Arc<ShardView>,
-    log: Box<dyn CommitLog>,
-    decided: Decided,
+    pub(super) log: Box<dyn CommitLog>,
+    pub(super) decided: Decided,
     overlay: Overlay,
     /// What waits for the group under way.
     next: Group,
     committing: bool,
-    purger: PurgerState,
+    pub(super) purger: PurgerState,
     closing: Option<oneshot::Sender<()>>,
     /// Runs when the actor goes away, in order or by a panic.
     farewell: Farewell,
@@ -108,12 +108,12 @@ impl Drop for Farewell {
     }
 }
 
-struct PurgerState {
+pub(super) struct PurgerState {
     /// Nothing falls due before this second.
-    next_due: i64,
+    pub next_due: i64,
     slice_started: Option<Instant>,
     lag_seconds: i64,
-    more: bool,
+    pub more: bool,
     compacting: bool,
 }
 
@@ -142,7 +142,7 @@ impl Shard {
         self.view.check_writable()
     }
 
-    fn perform(&mut self, request: Perform, context: &mut Context<Self>) {
+    pub(super) fn perform(&mut self, request: Perform, context: &mut Context<Self>) {
         let Perform { epk, operations, atomic, reply } = request;
         if let Err(error) = self.check_writable() {
             let _ = reply.send(Err(error));
@@ -230,7 +230,7 @@ impl Shard {
         self.log.submit(group, Box::new(move |group, outcome| address.do_send(Committed { group, outcome })));
     }
 
-    fn committed(&mut self, group: u64, outcome: Result<ShardState, EngineError>, context: &mut Context<Self>) {
+    pub(super) fn committed(&mut self, group: u64, outcome: Result<ShardState, EngineError>, context: &mut Context<Self>) {
         self.committing = false;
         match outcome {
             Ok(_) => self.overlay.committed(group),
@@ -264,7 +264,7 @@ impl Shard {
     }
 
     /// One slice of purging, if anything is due.
-    fn purge(&mut self, context: &mut Context<Self>) {
+    pub(super) fn purge(&mut self, context: &mut Context<Self>) {
         let now = self.view.clock.now();
         let busy = self.purger.slice_started.is_some() || self.closing.is_some();
         if busy || now < self.purger.next_due || self.view.clock.purging_paused() || self.view.poisoned().is_some() {

@@ -1,6 +1,9 @@
 //! The commit log: makes groups of commands durable and applied, in order. `Solo` is the log of a node on its own: the engine's journal.
 
-use std::sync::{Arc, MutexGuard, atomic::Ordering};
+use std::{
+    panic::{self, AssertUnwindSafe},
+    sync::{Arc, MutexGuard, atomic::Ordering},
+};
 
 use tokio::sync::oneshot;
 
@@ -93,7 +96,15 @@ impl CommitLog for Solo {
         let epoch = self.epoch;
         tokio::task::spawn_blocking(move || {
             let number = group.number;
-            let outcome = commit(&view, epoch, group);
+            let outcome = panic::catch_unwind(AssertUnwindSafe(|| commit(&view, epoch, group)));
+            let outcome = outcome.unwrap_or_else(|_| {
+                // A bug. Without an answer the actor would wait for it, and everybody after it for the actor.
+                let failure = EngineError::Io("a commit was cut off".into());
+                poison(&view, &failure);
+                Err(failure)
+            });
+            // Whoever waits for the end of the shard waits for its files, too.
+            drop(view);
             done(number, outcome);
         });
     }
@@ -103,10 +114,15 @@ fn lock(view: &ShardView) -> Result<MutexGuard<'_, Applied>, EngineError> {
     view.applied.lock().map_err(|_| EngineError::Io("an earlier commit was cut off".into()))
 }
 
-fn commit(view: &ShardView, epoch: u64, group: Group) -> Result<ShardState, EngineError> {
+pub(super) fn commit(view: &ShardView, epoch: u64, group: Group) -> Result<ShardState, EngineError> {
     let Group { commands, purge, waiting, .. } = group;
     match write(view, epoch, &commands, &purge) {
-        Ok(state) => {
+        Ok(None) => {
+            let failure = EngineError::Io("the shard was rebuilt before this could be written".into());
+            waiting.into_iter().for_each(|waiting| waiting.fail(failure.clone().into()));
+            Err(failure)
+        }
+        Ok(Some(state)) => {
             view.counters.commands.fetch_add(commands.len() as u64, Ordering::Relaxed);
             view.counters.purged.fetch_add(purge.versions.len() as u64, Ordering::Relaxed);
             telemetry::purged(purge.versions.len());
@@ -116,7 +132,7 @@ fn commit(view: &ShardView, epoch: u64, group: Group) -> Result<ShardState, Engi
         Err(error) => {
             // Poisoned before the first client hears of it: what comes next must not be acknowledged.
             if !matches!(error, EngineError::Full(_)) {
-                view.poison(Error::unavailable(format!("the shard takes no writes until the node is restarted: {error}")));
+                poison(view, &error);
             }
             let failure = Error::from(error.clone());
             waiting.into_iter().for_each(|waiting| waiting.fail(failure.clone()));
@@ -125,17 +141,24 @@ fn commit(view: &ShardView, epoch: u64, group: Group) -> Result<ShardState, Engi
     }
 }
 
-fn write(view: &ShardView, epoch: u64, commands: &[Command], purge: &Purge) -> Result<ShardState, EngineError> {
+fn poison(view: &ShardView, failure: &EngineError) {
+    view.poison(Error::unavailable(format!("the shard takes no writes until the node is restarted: {failure}")));
+}
+
+/// `None`: the shard has another owner now, and nothing was written.
+fn write(view: &ShardView, epoch: u64, commands: &[Command], purge: &Purge) -> Result<Option<ShardState>, EngineError> {
     let mut applied = lock(view)?;
     if applied.epoch != epoch {
-        return Err(EngineError::Io("the shard was rebuilt".into()));
+        return Ok(None);
     }
     let mut state = applied.state;
     let mut batch = Batch::default();
+    // The purge first: a command of its group may have been decided on top of it (an item created again, a unique key taken over),
+    // while a version that a command of the group removes is never in the purge.
+    state.purge(purge, &mut batch);
     for command in commands {
         state.apply(command, &mut batch);
     }
-    state.purge(purge, &mut batch);
     if state != applied.state {
         state.store(&mut batch);
     }
@@ -150,5 +173,5 @@ fn write(view: &ShardView, epoch: u64, commands: &[Command], purge: &Purge) -> R
     }
     applied.state = state;
     view.publish(&state);
-    Ok(state)
+    Ok(Some(state))
 }

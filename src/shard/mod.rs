@@ -16,3 +16,6 @@ pub mod purge;
 pub mod state;
 pub mod transaction;
 pub mod view;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,433 @@
+//! A shard on a bench: the actor's code runs on the test's thread, groups are committed when the test says so, the clock is
+//! moved by hand.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    num::NonZeroU32,
+    sync::{Arc, Mutex},
+};
+
+use actix::{Context, Handler};
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use tokio::sync::oneshot::{self, error::TryRecvError};
+
+use crate::{
+    clock::Clock,
+    config::Storage,
+    model::{
+        epk::{Epk, EpkRange},
+        error::Result,
+        item::EtagCondition,
+        patch::Patch,
+        path::PropertyPath,
+        rid::{ContainerRid, DatabaseRid},
+        ttl::DefaultTtl,
+    },
+    shard::{
+        actor::{ChangeDefaultTtl, Farewell, Perform, Shard},
+        commit::{self, CommitLog, Group, OnCommitted, Reply},
+        facts::ShardFacts,
+        feed,
+        state::ShardState,
+        transaction::{self, Action, Done, Operation},
+        view::ShardView,
+    },
+    store::{Engine, EngineError, SharedResources, document::Stored, keys},
+};
+
+/// The second at which every test begins.
+pub const START: i64 = 1_790_000_000;
+
+pub fn after(seconds: u32) -> DefaultTtl {
+    DefaultTtl::After(NonZeroU32::new(seconds).expect("at least a second"))
+}
+
+/// A folder in memory where there is one: these tests are not about the disk.
+pub fn temporary_folder() -> TempDir {
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .expect("a folder")
+}
+
+pub fn small_resources() -> SharedResources {
+    SharedResources::new(&Storage {
+        block_cache_mb: 8,
+        write_buffer_mb: 8,
+        journal_mb_max: 8,
+        ..Storage::default()
+    })
+}
+
+/// The partition key of a test, a small number.
+pub fn epk(key: u8) -> Epk {
+    assert!(key < 0x40, "hashes of version 2 begin with two zero bits");
+    Epk::from_bytes(&[key; 16])
+}
+
+pub fn facts(range_id: u32, unique_paths: &[&str]) -> ShardFacts {
+    let path = |text: &str| PropertyPath::parse(text).expect("a path");
+    ShardFacts {
+        container: ContainerRid {
+            database: DatabaseRid(1),
+            ordinal: 1,
+        },
+        range_id,
+        range: EpkRange::full(),
+        partition_key_paths: vec![path("/pk")],
+        unique_keys: unique_paths.iter().map(|text| vec![path(text)]).collect(),
+    }
+}
+
+fn draft(body: &Value, facts: &ShardFacts) -> transaction::Draft {
+    transaction::draft(
+        body.as_object().expect("an object"),
+        &facts.unique_keys,
+    )
+    .expect("a legal item")
+}
+
+fn operation(id: &str, action: Action) -> Operation {
+    Operation {
+        id: id.to_owned(),
+        action,
+        if_match: None,
+        if_none_match: None,
+    }
+}
+
+/// What a test wants done to an item.
+#[derive(Clone, Debug)]
+pub enum Want {
+    Create(Value),
+    Upsert(Value),
+    Replace(Value),
+    Patch(String, Value),
+    Delete(String),
+    Read(String),
+    /// A replace on the condition that the etag is this one.
+    ReplaceIf(Value, String),
+}
+
+impl Want {
+    pub fn operation(&self, facts: &ShardFacts) -> Operation {
+        let id = |body: &Value| body["id"].as_str().expect("an id").to_owned();
+        match self {
+            Self::Create(body) => operation(&id(body), Action::Create(draft(body, facts))),
+            Self::Upsert(body) => operation(&id(body), Action::Upsert(draft(body, facts))),
+            Self::Replace(body) => operation(&id(body), Action::Replace(draft(body, facts))),
+            Self::Patch(id, operations) => {
+                let patch = Patch::from_value(operations.clone()).expect("a legal patch");
+                operation(
+                    id,
+                    Action::Patch {
+                        patch,
+                        condition: None,
+                    },
+                )
+            }
+            Self::Delete(id) => operation(id, Action::Delete),
+            Self::Read(id) => operation(id, Action::Read),
+            Self::ReplaceIf(body, etag) => Operation {
+                if_match: Some(EtagCondition::parse(etag)),
+                ..Self::Replace(body.clone()).operation(facts)
+            },
+        }
+    }
+}
+
+/// The log of the bench: keeps the group until the test lets it go.
+struct Held(Arc<Mutex<VecDeque<Group>>>);
+
+impl CommitLog for Held {
+    fn submit(&self, group: Group, _: OnCommitted) {
+        self.0.lock().expect("no test panicked").push_back(group);
+    }
+}
+
+/// The answer to a request, once its group is committed.
+pub struct Answer(oneshot::Receiver<Result<Reply>>);
+
+impl Answer {
+    /// `None` while it is not there.
+    pub fn get(&mut self) -> Option<Result<Reply>> {
+        match self.0.try_recv() {
+            Ok(reply) => Some(reply),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Closed) => panic!("a request was dropped without an answer"),
+        }
+    }
+
+    pub fn now(&mut self) -> Result<Reply> {
+        self.get().expect("the answer is there")
+    }
+}
+
+pub struct Bench {
+    pub clock: Clock,
+    pub view: Arc<ShardView>,
+    pub shard: Shard,
+    facts: ShardFacts,
+    context: Context<Shard>,
+    under_way: Arc<Mutex<VecDeque<Group>>>,
+    epoch: u64,
+    /// Timers of the actor need one; nothing runs on it.
+    runtime: tokio::runtime::Runtime,
+    shared: SharedResources,
+    folder: Option<TempDir>,
+}
+
+impl Bench {
+    pub fn new(default: DefaultTtl) -> Self {
+        Self::with_facts(default, facts(0, &[]))
+    }
+
+    pub fn with_unique_keys(default: DefaultTtl, paths: &[&str]) -> Self {
+        Self::with_facts(default, facts(0, paths))
+    }
+
+    fn with_facts(default: DefaultTtl, facts: ShardFacts) -> Self {
+        let folder = temporary_folder();
+        let clock = Clock::manual(START);
+        Self::open(default, facts, clock, small_resources(), folder)
+    }
+
+    fn open(default: DefaultTtl, facts: ShardFacts, clock: Clock, shared: SharedResources, folder: TempDir) -> Self {
+        let engine = Engine::open(folder.path(), &shared).expect("the engine opens");
+        let state = ShardState::load(&engine)
+            .expect("the state is readable")
+            .unwrap_or_else(|| ShardState::new(facts.first_ordinal(), default));
+        let view = Arc::new(ShardView::new(facts.clone(), Arc::new(engine), clock.clone(), state));
+        let mut shard = Shard::open(Arc::clone(&view), Farewell(None)).expect("the shard opens");
+        let epoch = view.applied.lock().expect("no test panicked").epoch;
+        let under_way = Arc::default();
+        shard.log = Box::new(Held(Arc::clone(&under_way)));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("a runtime");
+        Self {
+            clock,
+            view,
+            shard,
+            facts,
+            context: Context::new(),
+            under_way,
+            epoch,
+            runtime,
+            shared,
+            folder: Some(folder),
+        }
+    }
+
+    /// Opens the files again, as after a crash: what was not committed is lost.
+    pub fn reopen(self) -> Self {
+        let Self { clock, view, shard, facts, context, under_way, shared, mut folder, .. } = self;
+        let default = view.state().rules.default;
+        drop((view, shard, context, under_way));
+        let folder = folder.take().expect("a bench has a folder");
+        Self::open(default, facts, clock, shared, folder)
+    }
+
+    pub fn engine(&self) -> &Engine {
+        &self.view.engine
+    }
+
+    pub fn wait(&self, seconds: i64) {
+        self.clock.set(self.clock.now() + seconds);
+    }
+
+    /// Hands a request to the actor and commits nothing.
+    pub fn send(&mut self, key: u8, wants: &[Want], atomic: bool) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        let operations = wants.iter().map(|want| want.operation(&self.facts)).collect();
+        let request = Perform { epk: epk(key), operations, atomic, reply };
+        self.shard.perform(request, &mut self.context);
+        Answer(answer)
+    }
+
+    pub fn send_default(&mut self, default: DefaultTtl) -> Answer {
+        let at = self.clock.now();
+        self.send_default_at(default, at)
+    }
+
+    pub fn send_default_at(&mut self, default: DefaultTtl, at: i64) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        self.shard.handle(ChangeDefaultTtl { default, at, reply }, &mut self.context);
+        Answer(answer)
+    }
+
+    /// Commits the group under way; `false` when there is none.
+    pub fn commit(&mut self) -> bool {
+        let group = self.under_way.lock().expect("no test panicked").pop_front();
+        let Some(group) = group else { return false };
+        let number = group.number;
+        let outcome = commit::commit(&self.view, self.epoch, group);
+        let handle = self.runtime.handle().clone();
+        let _inside = handle.enter();
+        self.shard.committed(number, outcome, &mut self.context);
+        true
+    }
+
+    /// The group under way fails because the disk is full.
+    pub fn fail_commit(&mut self) {
+        let group = self.under_way.lock().expect("no test panicked").pop_front().expect("a group is under way");
+        let failure = EngineError::Full("a test says so".into());
+        for waiting in group.waiting {
+            waiting.fail(failure.clone().into());
+        }
+        self.shard.committed(group.number, Err(failure), &mut self.context);
+    }
+
+    /// Commits until nothing is left to commit.
+    pub fn settle(&mut self) {
+        while self.commit() {}
+    }
+
+    /// One look of the purger at the lanes; what it finds is staged, not committed.
+    pub fn stage_purge(&mut self) {
+        let handle = self.runtime.handle().clone();
+        let _inside = handle.enter();
+        self.shard.purge(&mut self.context);
+    }
+
+    /// Purges until nothing is due; the number of slices.
+    pub fn purge(&mut self) -> usize {
+        for slices in 1.. {
+            self.stage_purge();
+            self.settle();
+            if !self.shard.purger.more {
+                return slices;
+            }
+        }
+        unreachable!("slices end")
+    }
+
+    pub fn batch(&mut self, key: u8, wants: &[Want]) -> Vec<Result<Done>> {
+        let mut answer = self.send(key, wants, true);
+        self.settle();
+        answer.now().expect("the group was committed").results
+    }
+
+    pub fn run_in(&mut self, key: u8, want: Want) -> Result<Done> {
+        let mut results = self.batch(key, &[want]);
+        assert_eq!(results.len(), 1);
+        results.remove(0)
+    }
+
+    pub fn run(&mut self, want: Want) -> Result<Done> {
+        self.run_in(1, want)
+    }
+
+    /// The status of an operation, whether it was carried out or refused.
+    pub fn status(&mut self, want: Want) -> u16 {
+        self.run(want).map_or_else(|error| error.status(), |done| done.status)
+    }
+
+    pub fn change_default(&mut self, default: DefaultTtl) {
+        let mut answer = self.send_default(default);
+        self.settle();
+        answer.now().expect("the default is changed");
+    }
+
+    /// What a reader gets who does not pass through the actor.
+    pub fn read_in(&self, key: u8, id: &str) -> Option<Value> {
+        match self.view.read(&epk(key), id, None) {
+            Ok(done) => Some(body(&done)),
+            Err(error) => {
+                assert_eq!(error.status(), 404, "{error}");
+                None
+            }
+        }
+    }
+
+    pub fn read(&self, id: &str) -> Option<Value> {
+        self.read_in(1, id)
+    }
+
+    /// Ids of all live items in key order, read a page at a time.
+    pub fn listed(&self, page_items_max: usize) -> Vec<String> {
+        let mut ids = Vec::new();
+        let mut from = None;
+        loop {
+            let page = self
+                .view
+                .page(&EpkRange::full(), from.as_deref(), |_| false, page_items_max, usize::MAX)
+                .expect("a page");
+            assert!(page.items.len() <= page_items_max);
+            ids.extend(page.items.iter().map(id_of));
+            from = page.resume;
+            if from.is_none() {
+                return ids;
+            }
+        }
+    }
+
+    /// Ids of the change feed from the beginning, read a page at a time.
+    pub fn feed(&self, page_items_max: usize) -> Vec<String> {
+        let mut ids = Vec::new();
+        let mut start = feed::Start::After(0);
+        loop {
+            let page = feed::page(&self.view, &EpkRange::full(), start, page_items_max, usize::MAX).expect("a page");
+            ids.extend(page.items.iter().map(id_of));
+            start = feed::Start::After(page.after);
+            if !page.more {
+                return ids;
+            }
+        }
+    }
+
+    /// Everything in the engine, except the state record.
+    pub fn raw(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        raw(self.engine()).into_iter().filter(|(key, _)| key != keys::STATE).collect()
+    }
+
+    /// How many entries of a kind the engine holds: documents, feed, own lane, unique keys.
+    pub fn raw_counts(&self) -> [usize; 4] {
+        let raw = self.raw();
+        let count = |kind: u8| raw.keys().filter(|key| key.first() == Some(&kind)).count();
+        let counts = [b'd', b'f', b'o', b'u'].map(count);
+        assert_eq!(counts.iter().sum::<usize>(), raw.len(), "an entry of no known kind");
+        counts
+    }
+
+    /// The counters of the state must be what is really there.
+    pub fn check_accounts(&self) {
+        let documents: Vec<usize> =
+            self.raw().iter().filter(|(key, _)| key.first() == Some(&b'd')).map(|(_, value)| value.len()).collect();
+        let state = self.view.state();
+        assert_eq!(state.documents, documents.len() as u64, "documents");
+        assert_eq!(state.bytes, documents.iter().sum::<usize>() as u64, "bytes");
+        assert_eq!(ShardState::load(self.engine()), Ok((state.lsn > 0).then_some(state)), "what is stored is what is shown");
+    }
+}
+
+/// Everything in an engine.
+pub fn raw(engine: &Engine) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let mut scan = engine.scan(&[], &[0xff]);
+    while let Some((key, value)) = scan.entry().expect("the engine is readable") {
+        all.insert(key.to_vec(), value.to_vec());
+        scan.advance();
+    }
+    all
+}
+
+pub fn body(done: &Done) -> Value {
+    serde_json::from_slice(done.body.as_ref().expect("an item")).expect("JSON")
+}
+
+fn id_of(stored: &Stored<Bytes>) -> String {
+    let item: Map<String, Value> = serde_json::from_slice(stored.body()).expect("JSON");
+    item["id"].as_str().expect("an id").to_owned()
+}
+
+/// An item without a ttl of its own.
+pub fn item(id: &str) -> Value {
+    json!({"id": id, "pk": "p"})
+}
+
+pub fn item_with_ttl(id: &str, ttl: i64) -> Value {
+    json!({"id": id, "pk": "p", "ttl": ttl})
+}

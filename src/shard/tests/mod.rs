@@ -1,0 +1,7 @@
+//! Tests of the shard: by hand (`bench`: the actor's own code, with commits and time under the test's control) and as a whole
+//! (`node`: actors on arbiters, as in a running node).
+
+mod bench;
+mod commits;
+mod purging;
+mod unique_keys;
