@@ -7,6 +7,7 @@ pub mod config;
 pub mod coordinator;
 pub mod gateway;
 pub mod model;
+pub mod node;
 pub mod router;
 pub mod shard;
 pub mod sql;

@@ -1,1 +1,37 @@
-fn main() {}
+//! The `bolide` program.
+
+use std::process::ExitCode;
+
+use bolide::{config, node};
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    let command = match config::parse(std::env::args_os(), config::environment()) {
+        Ok(command) => command,
+        Err(error) => return fail(config::ExitCode::Configuration, &error.message),
+    };
+    match command {
+        config::Command::Show(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        config::Command::Key => match bolide::gateway::keys::generate_key() {
+            Ok(key) => {
+                println!("{key}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => fail(config::ExitCode::Failure, &error.message),
+        },
+        config::Command::Serve(settings) => match node::run(*settings) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => fail(failure.code, &failure.message),
+        },
+    }
+}
+
+fn fail(code: config::ExitCode, message: &str) -> ExitCode {
+    eprintln!("bolide: {message}");
+    code.into()
+}

@@ -75,20 +75,22 @@ pub fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D
     text(deserializer, "a name", |found| !found.trim().is_empty())
 }
 
-/// An address or a host name, without scheme and port.
+/// An address or a host name, without scheme and port; the brackets of an IPv6 address go.
 pub fn host<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    text(
-        deserializer,
-        "a host name or an IP address without a port",
-        |found| {
-            let name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.' || c == '_';
-            let bare = found
-                .strip_prefix('[')
-                .and_then(|rest| rest.strip_suffix(']'));
-            bare.unwrap_or(found).parse::<std::net::IpAddr>().is_ok()
-                || (!found.is_empty() && found.chars().all(name))
-        },
-    )
+    let expected = "a host name or an IP address without a port";
+    let found = text(deserializer, expected, |found| {
+        let name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.' || c == '_';
+        bare_host(found).parse::<std::net::IpAddr>().is_ok()
+            || (!found.is_empty() && found.chars().all(name))
+    })?;
+    Ok(bare_host(&found).to_owned())
+}
+
+fn bare_host(host: &str) -> &str {
+    let inside = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    inside.unwrap_or(host)
 }
 
 /// The JavaScript SDK reads the account again for every operation if it is called `localhost`.

@@ -198,6 +198,15 @@ pub fn parse(
     }
 }
 
+/// The environment of this process, with what is not Unicode made so: a value of ours that was not
+/// is then refused by name.
+pub fn environment() -> Vec<(String, String)> {
+    let text = |text: OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os()
+        .map(|(name, value)| (text(name), text(value)))
+        .collect()
+}
+
 /// The settings for these flags, the later ones over the earlier ones.
 fn settings(flags: &[&ServeFlags], environment: Vec<(String, String)>) -> Result<Command> {
     let named = flags.iter().rev().find_map(|flags| flags.config.clone());
@@ -250,6 +259,7 @@ mod tests {
     fn no_command_serves_with_the_defaults() {
         assert_eq!(serving(&[], &[]), Settings::default());
         assert_eq!(serving(&["serve"], &[]), Settings::default());
+        assert_eq!(serving(&["--host", "[::1]"], &[]).server.host, "::1");
     }
 
     #[test]

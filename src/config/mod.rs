@@ -6,11 +6,12 @@ mod checks;
 mod command_line;
 mod layers;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use command_line::{Command, ExitCode, parse};
+pub use command_line::{Command, ExitCode, environment, parse};
 pub use layers::{Flag, Sources, load, setting_names};
 
 /// The file that is read when no other is named, if it is there.
@@ -177,6 +178,20 @@ pub enum LogFormat {
     Json,
 }
 
+impl Server {
+    /// The address that clients on this machine use, when REST is served on `port`.
+    pub fn endpoint(&self, port: u16) -> String {
+        let scheme = self.protocol.scheme();
+        match self.host.parse() {
+            // A node that listens on every address is also on this one.
+            Ok(IpAddr::V4(any)) if any.is_unspecified() => format!("{scheme}://127.0.0.1:{port}/"),
+            Ok(IpAddr::V6(any)) if any.is_unspecified() => format!("{scheme}://[::1]:{port}/"),
+            Ok(IpAddr::V6(address)) => format!("{scheme}://[{address}]:{port}/"),
+            _ => format!("{scheme}://{}:{port}/", self.host),
+        }
+    }
+}
+
 impl Default for Server {
     fn default() -> Self {
         Self {
@@ -303,5 +318,23 @@ mod tests {
         assert!(setting_names().len() > 20);
         listed.sort();
         assert_eq!(listed, setting_names());
+    }
+
+    #[test]
+    fn the_endpoint_is_a_url_that_works_here() {
+        let table = [
+            ("127.0.0.1", "http://127.0.0.1:1/"),
+            ("0.0.0.0", "http://127.0.0.1:1/"),
+            ("::", "http://[::1]:1/"),
+            ("::1", "http://[::1]:1/"),
+            ("db.example.org", "http://db.example.org:1/"),
+        ];
+        for (host, expected) in table {
+            let server = Server {
+                host: host.to_owned(),
+                ..Server::default()
+            };
+            assert_eq!(server.endpoint(1), expected);
+        }
     }
 }

@@ -1,1 +1,7 @@
-//! The coordinator: owns the catalog and broadcasts its changes to every shard.
+//! The coordinator: owns the catalog, stores it, opens and removes shards, and broadcasts changes to every shard of a container. Requests
+//! for change enter; a new routing table leaves once the change is stored and every shard has answered.
+
+pub mod actor;
+pub mod catalog_file;
+
+pub use actor::Coordinator;

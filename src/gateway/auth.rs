@@ -1,40 +1,35 @@
 //! Master key signatures: who signed this request, and may they write?
 //!
-//! The happy path works on the stack: the header is decoded into a small buffer, the payload is
-//! fed to a copy of a prepared HMAC state, and the date is parsed once a second and thread.
+//! The happy path works on the stack: header and payload fit small buffers, a prepared HMAC state
+//! is copied, and the date is parsed once a second and thread.
 
-use std::cell::Cell;
+mod date;
+mod payload;
+mod token;
+
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 
+use self::payload::Payload;
+use self::token::SIGNATURE_BYTES;
 use super::keys::{AccountKey, AccountKeys};
-use super::resource_path::{Link, ResourcePath, Signing, hex};
+use super::resource_path::{ResourcePath, Signing};
 use crate::model::error::{Error, ErrorKind, Result};
 
 /// How far the date of a request may be from ours, either way.
 pub const DATE_SKEW_SECONDS_MAX: i64 = 15 * 60;
 
-/// Bytes of a decoded master token: `type=master&ver=1.0&sig=` and 44 characters, with room.
-const TOKEN_BYTES_MAX: usize = 128;
-/// Bytes of the longest date that can be valid: RFC 850 with `Wednesday` needs 33.
-const DATE_BYTES_MAX: usize = 40;
-/// Bytes of the longest verb we lower-case; all that clients use are shorter.
-const VERB_BYTES_MAX: usize = 16;
 /// Characters of a foreign value that an error message repeats.
 const SHOWN_CHARS_MAX: usize = 100;
 /// Characters of the payload that a mismatch repeats: enough for names of the usual lengths.
 const SHOWN_PAYLOAD_CHARS_MAX: usize = 2_000;
-/// The last second of the year 9999.
+/// The last second of the year 9999, the last that an HTTP date can show.
 const SHOWN_SECONDS_MAX: u64 = 253_402_300_799;
-/// Bytes of a signature: one SHA-256.
-const SIGNATURE_BYTES: usize = 32;
 
 type Signer = Hmac<Sha256>;
 
@@ -52,6 +47,31 @@ pub struct AuthHeaders<'a> {
     pub authorization: Option<&'a str>,
     pub x_ms_date: Option<&'a str>,
     pub date: Option<&'a str>,
+}
+
+/// Which of the two headers holds the signed date.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SignedDate<'a> {
+    XMsDate(&'a str),
+    Date(&'a str),
+}
+
+impl<'a> SignedDate<'a> {
+    fn of(headers: &AuthHeaders<'a>) -> Result<Self> {
+        match (headers.x_ms_date, headers.date) {
+            (Some(date), _) => Ok(Self::XMsDate(date)),
+            (None, Some(date)) => Ok(Self::Date(date)),
+            (None, None) => Err(unauthorized(
+                "both the x-ms-date and the date header are missing",
+            )),
+        }
+    }
+
+    const fn text(self) -> &'a str {
+        match self {
+            Self::XMsDate(text) | Self::Date(text) => text,
+        }
+    }
 }
 
 /// Checks signatures against the account's keys, which can be replaced while it is in use.
@@ -85,43 +105,25 @@ impl Authenticator {
         let Some(authorization) = headers.authorization else {
             return Err(unauthorized("the authorization header is missing"));
         };
-        let mut buffer = [0; TOKEN_BYTES_MAX];
-        let signature = master_signature(authorization, &mut buffer)?;
-        let (date, is_x_ms_date) = match (headers.x_ms_date, headers.date) {
-            (Some(date), _) => (date, true),
-            (None, Some(date)) => (date, false),
-            (None, None) => {
-                return Err(unauthorized(
-                    "both the x-ms-date and the date header are missing",
-                ));
-            }
-        };
-        let signed_at = date_seconds(date)?;
+        let signature = token::master_signature(authorization)?;
+        let date = SignedDate::of(headers)?;
+        let signed_at = date::seconds(date.text())?;
         let Signing {
             resource_type,
             link,
             alternative,
         } = path.signing();
-        let mut payload = Payload {
-            verb: Lowered::new(verb)
-                .ok_or_else(|| unauthorized(format!("the verb '{}' is unknown", shown(verb))))?,
-            resource_type,
-            link,
-            date: Lowered::new(date).ok_or_else(|| bad_date(date))?,
-            is_x_ms_date,
-        };
+
         let signers = self.signers.load();
-        let mut access = payload.signer(&signers, &signature);
-        if access.is_none()
-            && let Some(alternative) = alternative
-        {
-            let name = std::mem::replace(&mut payload.link, alternative);
-            access = payload.signer(&signers, &signature);
-            payload.link = name;
-        }
-        let access = access.ok_or_else(|| payload.mismatch())?;
+        let payload = Payload::new(verb, resource_type, &link, date);
+        let access = signer_of(&signers, &payload, &signature)
+            .or_else(|| {
+                let payload = Payload::new(verb, resource_type, &alternative?, date);
+                signer_of(&signers, &payload, &signature)
+            })
+            .ok_or_else(|| mismatch(&payload))?;
         if signed_at.abs_diff(now) > DATE_SKEW_SECONDS_MAX.unsigned_abs() {
-            return Err(outside_window(date, now));
+            return Err(outside_window(date.text(), now));
         }
         Ok(access)
     }
@@ -136,231 +138,27 @@ fn signers(keys: &AccountKeys) -> Vec<(Signer, Access)> {
         .collect()
 }
 
-/// `verb \n type \n link \n x-ms-date \n date \n`, where one of the dates is empty.
-struct Payload<'a> {
-    verb: Lowered<VERB_BYTES_MAX>,
-    resource_type: &'a str,
-    link: Link<'a>,
-    date: Lowered<DATE_BYTES_MAX>,
-    is_x_ms_date: bool,
-}
-
-impl Payload<'_> {
-    /// The rights of the first key that gives this signature.
-    fn signer(
-        &self,
-        signers: &[(Signer, Access)],
-        signature: &[u8; SIGNATURE_BYTES],
-    ) -> Option<Access> {
-        signers.iter().find_map(|(prepared, access)| {
-            let mut signer = prepared.clone();
-            self.feed(|bytes| signer.update(bytes));
-            let expected: [u8; SIGNATURE_BYTES] = signer.finalize().into_bytes().into();
-            bool::from(expected.ct_eq(signature)).then_some(*access)
-        })
-    }
-
-    fn feed(&self, mut sink: impl FnMut(&[u8])) {
-        sink(self.verb.bytes());
-        sink(b"\n");
-        sink(self.resource_type.as_bytes());
-        sink(b"\n");
-        match &self.link {
-            Link::Name(pieces) => {
-                pieces
-                    .iter()
-                    .filter(|piece| !piece.is_empty())
-                    .for_each(|p| sink(p.as_bytes()));
-            }
-            Link::Rid(rid) => sink(rid.to_lowercase().as_bytes()),
-        }
-        sink(if self.is_x_ms_date { b"\n" } else { b"\n\n" });
-        sink(self.date.bytes());
-        sink(if self.is_x_ms_date { b"\n\n" } else { b"\n" });
-    }
-
-    #[cold]
-    fn mismatch(&self) -> Error {
-        let mut bytes = Vec::new();
-        self.feed(|piece| bytes.extend_from_slice(piece));
-        let text = String::from_utf8_lossy(&bytes);
-        unauthorized(format!(
-            "the signature does not match: the key is wrong, or the signed text differs from the \
-             text that this server signed: '{}'",
-            cut(&text, SHOWN_PAYLOAD_CHARS_MAX)
-        ))
-    }
-}
-
-/// A short text in lower case, on the stack.
-struct Lowered<const N: usize> {
-    bytes: [u8; N],
-    length: usize,
-}
-
-impl<const N: usize> Lowered<N> {
-    fn new(text: &str) -> Option<Self> {
-        let mut bytes = [0; N];
-        let target = bytes.get_mut(..text.len())?;
-        target.copy_from_slice(text.as_bytes());
-        target.make_ascii_lowercase();
-        Some(Self {
-            bytes,
-            length: text.len(),
-        })
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or_default()
-    }
-}
-
-/// The signature of `type=master&ver=1.0&sig=…`, percent-encoded or not.
-fn master_signature(
-    authorization: &str,
-    buffer: &mut [u8; TOKEN_BYTES_MAX],
-) -> Result<[u8; SIGNATURE_BYTES]> {
-    let (token, complete) = percent_decoded(authorization.trim().as_bytes(), buffer);
-    let (mut kind, mut version, mut signature) = (None, None, None);
-    // Only the first two `&` separate: what follows `sig=` belongs to the signature.
-    for part in token.splitn(3, |byte| *byte == b'&') {
-        let mut halves = part.splitn(2, |byte| *byte == b'=');
-        match (halves.next(), halves.next()) {
-            (Some(b"type"), value) => kind = value,
-            (Some(b"ver"), value) => version = value,
-            (Some(b"sig"), value) => signature = value,
-            _ => {}
-        }
-    }
-    match kind {
-        Some(b"master") => {}
-        Some(b"resource") => {
-            return Err(unauthorized(
-                "resource tokens (type=resource) are not supported: sign with an account key",
-            ));
-        }
-        Some(b"aad") => {
-            return Err(unauthorized(
-                "Entra tokens (type=aad) are not supported: sign with an account key",
-            ));
-        }
-        Some(other) => {
-            let other = String::from_utf8_lossy(other);
-            let other = shown(&other);
-            return Err(unauthorized(format!(
-                "the authorization type '{other}' is unknown: sign with an account key (type=master)"
-            )));
-        }
-        None => {
-            return Err(unauthorized(
-                "the authorization header is malformed: 'type=master&ver=1.0&sig=…' is expected, \
-                 percent-encoded",
-            ));
-        }
-    }
-    if version != Some(b"1.0") {
-        let version = String::from_utf8_lossy(version.unwrap_or_default());
-        let version = shown(&version);
-        return Err(unauthorized(format!(
-            "the authorization version '{version}' is not '1.0'"
-        )));
-    }
-    let Some(signature) = signature.filter(|text| !text.is_empty()) else {
-        return Err(unauthorized(
-            "the authorization header has no signature (sig=…)",
-        ));
-    };
-    let mut decoded = [0; SIGNATURE_BYTES];
-    match BASE64.decode_slice(signature, &mut decoded) {
-        Ok(SIGNATURE_BYTES) if complete => Ok(decoded),
-        _ => {
-            let signature = String::from_utf8_lossy(signature);
-            let signature = shown(&signature);
-            Err(unauthorized(format!(
-                "the signature '{signature}' is not {SIGNATURE_BYTES} bytes in base64"
-            )))
-        }
-    }
-}
-
-/// Decodes `%XX` into the buffer as far as it goes; false when it was too short. Malformed
-/// escapes stay as they are: they fail as base64 with a better message.
-fn percent_decoded<'b>(mut text: &[u8], buffer: &'b mut [u8]) -> (&'b [u8], bool) {
-    let mut length = 0;
-    while let Some((&first, rest)) = text.split_first() {
-        let Some(slot) = buffer.get_mut(length) else {
-            return (buffer, false);
-        };
-        let escape = match (first, rest) {
-            (b'%', [high, low, after @ ..]) => hex(*high)
-                .zip(hex(*low))
-                .map(|(high, low)| (high << 4 | low, after)),
-            _ => None,
-        };
-        (*slot, text) = escape.unwrap_or((first, rest));
-        length += 1;
-    }
-    (buffer.get(..length).unwrap_or_default(), true)
-}
-
-/// The date that was parsed last: the same text comes with every request of a second.
-#[derive(Clone, Copy)]
-struct ParsedDate {
-    text: [u8; DATE_BYTES_MAX],
-    seconds: i64,
-}
-
-thread_local! {
-    static LAST_DATE: Cell<ParsedDate> =
-        const { Cell::new(ParsedDate { text: [0; DATE_BYTES_MAX], seconds: 0 }) };
-}
-
-fn date_seconds(date: &str) -> Result<i64> {
-    let mut text = [0; DATE_BYTES_MAX];
-    let Some(target) = text.get_mut(..date.len()) else {
-        return Err(bad_date(date));
-    };
-    target.copy_from_slice(date.as_bytes());
-    let last = LAST_DATE.get();
-    if last.text == text && !date.is_empty() {
-        return Ok(last.seconds);
-    }
-    let seconds = parsed_date(date).ok_or_else(|| bad_date(date))?;
-    LAST_DATE.set(ParsedDate { text, seconds });
-    Ok(seconds)
-}
-
-fn parsed_date(date: &str) -> Option<i64> {
-    let time = httpdate::parse_http_date(date)
-        .or_else(|_| httpdate::parse_http_date(&capitalised(date)))
-        .ok()?;
-    let since = time.duration_since(UNIX_EPOCH).ok()?;
-    i64::try_from(since.as_secs()).ok()
-}
-
-/// Hand-written clients send the date in the lower case in which they sign it.
-fn capitalised(date: &str) -> String {
-    let mut inside_word = false;
-    let mut text = String::with_capacity(date.len());
-    for c in date.chars() {
-        text.push(if inside_word {
-            c.to_ascii_lowercase()
-        } else {
-            c.to_ascii_uppercase()
-        });
-        inside_word = c.is_ascii_alphabetic();
-    }
-    match text.strip_suffix("Gmt") {
-        Some(start) => format!("{start}GMT"),
-        None => text,
-    }
+/// The rights of the first key that gives this signature.
+fn signer_of(
+    signers: &[(Signer, Access)],
+    payload: &Payload,
+    signature: &[u8; SIGNATURE_BYTES],
+) -> Option<Access> {
+    signers.iter().find_map(|(prepared, access)| {
+        let mut signer = prepared.clone();
+        signer.update(payload.bytes());
+        let expected: [u8; SIGNATURE_BYTES] = signer.finalize().into_bytes().into();
+        bool::from(expected.ct_eq(signature)).then_some(*access)
+    })
 }
 
 #[cold]
-fn bad_date(date: &str) -> Error {
+fn mismatch(payload: &Payload) -> Error {
+    let text = String::from_utf8_lossy(payload.bytes());
     unauthorized(format!(
-        "the date '{}' is not of the form 'Thu, 01 Jan 2026 00:00:00 GMT'",
-        shown(date)
+        "the signature does not match: the key is wrong, or the signed text differs from the \
+         text that this server signed: '{}'",
+        cut(&text, SHOWN_PAYLOAD_CHARS_MAX)
     ))
 }
 
@@ -401,6 +199,8 @@ fn cut(text: &str, chars: usize) -> &str {
 mod tests {
     use super::super::keys::EMULATOR_KEY;
     use super::*;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD as BASE64;
 
     const DATE: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
     const NOW: i64 = 1_767_225_600;

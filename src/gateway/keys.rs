@@ -1,7 +1,8 @@
 //! The account's keys and where they come from: a key file that may change while the node runs,
 //! or the emulator's well-known key, which only a node that listens on loopback may use.
 
-use std::fmt;
+mod account;
+
 use std::fs::File;
 use std::io::Read as _;
 use std::net::IpAddr;
@@ -9,127 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use figment::providers::{Format as _, Toml};
-use rand::TryRngCore as _;
-use serde::Deserialize;
 
-use super::auth::{Access, Authenticator};
+use self::account::checked_keys;
+pub use self::account::{AccountKey, AccountKeys, EMULATOR_KEY, generate_key};
+use super::auth::Authenticator;
 use crate::model::error::{Error, Result};
 
-/// The key that every emulator accepts and every SDK sample holds: no secret at all.
-pub const EMULATOR_KEY: &str =
-    "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==";
-
-/// Bytes of a key that we make; as many as the service's keys have.
-const KEY_BYTES: usize = 64;
-/// Bytes that a key in a file must have at least: the strength of its HMAC.
-const KEY_BYTES_MIN: usize = 32;
-/// Bytes that a key in a file may have at most.
-const KEY_BYTES_MAX: usize = 1_024;
 /// Bytes of a key file: four keys and a lot of comments.
 const KEY_FILE_BYTES_MAX: u64 = 64 * 1024;
-
-/// One account key. Its `Debug` form does not show it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct AccountKey {
-    text: String,
-    bytes: Vec<u8>,
-}
-
-impl AccountKey {
-    /// Reads a key from its base64 form. Errors do not repeat it: it may be a key with a typo.
-    pub fn parse(text: &str) -> Result<Self> {
-        let text = text.trim();
-        let bytes = BASE64
-            .decode(text)
-            .map_err(|_| Error::bad_request("the key is not base64 with padding"))?;
-        if !(KEY_BYTES_MIN..=KEY_BYTES_MAX).contains(&bytes.len()) {
-            return Err(Error::bad_request(format!(
-                "the key has {} bytes, not {KEY_BYTES_MIN} to {KEY_BYTES_MAX}",
-                bytes.len()
-            )));
-        }
-        Ok(Self {
-            text: text.to_owned(),
-            bytes,
-        })
-    }
-
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// The base64 form, as clients want it.
-    pub fn base64(&self) -> &str {
-        &self.text
-    }
-
-    fn is_well_known(&self) -> bool {
-        self.text == EMULATOR_KEY
-    }
-}
-
-impl fmt::Debug for AccountKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AccountKey(…)")
-    }
-}
-
-/// The keys of the account. Two of each kind, so that one can be replaced while clients move.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccountKeys {
-    pub primary: AccountKey,
-    pub secondary: Option<AccountKey>,
-    pub primary_readonly: Option<AccountKey>,
-    pub secondary_readonly: Option<AccountKey>,
-}
-
-impl AccountKeys {
-    pub fn single(primary: AccountKey) -> Self {
-        Self {
-            primary,
-            secondary: None,
-            primary_readonly: None,
-            secondary_readonly: None,
-        }
-    }
-
-    /// Every key with what it allows, those that are used most first.
-    pub fn iter(&self) -> impl Iterator<Item = (&AccountKey, Access)> {
-        let full = [Some(&self.primary), self.secondary.as_ref()];
-        let readonly = [
-            self.primary_readonly.as_ref(),
-            self.secondary_readonly.as_ref(),
-        ];
-        let full = full.into_iter().flatten().map(|key| (key, Access::Full));
-        full.chain(
-            readonly
-                .into_iter()
-                .flatten()
-                .map(|key| (key, Access::ReadOnly)),
-        )
-    }
-
-    /// What a client library wants to be given.
-    pub fn connection_string(&self, endpoint: &str) -> String {
-        format!(
-            "AccountEndpoint={endpoint};AccountKey={};",
-            self.primary.base64()
-        )
-    }
-}
-
-/// A key file in its long form. One line of base64 alone is the primary key.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KeyFile {
-    primary: String,
-    secondary: Option<String>,
-    primary_readonly: Option<String>,
-    secondary_readonly: Option<String>,
-}
 
 /// Where the keys of this node come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -248,19 +136,6 @@ pub fn is_loopback(host: &str) -> bool {
             .is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// A fresh random key in base64.
-pub fn generate_key() -> Result<String> {
-    let mut bytes = [0; KEY_BYTES];
-    rand::rngs::OsRng
-        .try_fill_bytes(&mut bytes)
-        .map_err(|error| {
-            Error::internal(format!(
-                "the system gives no random bytes for a key: {error}"
-            ))
-        })?;
-    Ok(BASE64.encode(bytes))
-}
-
 fn read_key_file(path: &Path) -> Result<Vec<u8>> {
     let unreadable = |error: std::io::Error| {
         Error::bad_request(format!(
@@ -291,65 +166,16 @@ fn in_file(path: &Path, host: &str, loopback: bool, error: &Error) -> Error {
     Error::bad_request(format!("bad key file '{}'{place}: {error}", path.display()))
 }
 
-/// The keys of a file, if a node may use them.
-fn checked_keys(bytes: &[u8], loopback: bool) -> Result<AccountKeys> {
-    let keys = parsed_keys(bytes)?;
-    if !loopback && keys.iter().any(|(key, _)| key.is_well_known()) {
-        return Err(Error::bad_request(
-            "the emulator's well-known key is only for nodes that listen on loopback: put a key \
-             of your own in its place (`bolide key` makes one)",
-        ));
-    }
-    let mut met: Vec<&AccountKey> = Vec::new();
-    for (key, _) in keys.iter() {
-        if met.contains(&key) {
-            return Err(Error::bad_request("two of the keys are the same"));
-        }
-        met.push(key);
-    }
-    Ok(keys)
-}
-
-fn parsed_keys(bytes: &[u8]) -> Result<AccountKeys> {
-    let text = std::str::from_utf8(bytes).map_err(|_| Error::bad_request("it is not UTF-8"))?;
-    let mut lines = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
-    match (lines.next(), lines.next()) {
-        (None, _) => {
-            return Err(Error::bad_request(
-                "it holds no key (`bolide key` makes one)",
-            ));
-        }
-        (Some(line), None) if !line.contains(['"', '\'', ' ']) => {
-            return AccountKey::parse(line).map(AccountKeys::single);
-        }
-        _ => {}
-    }
-    // Only the message: the whole error would show the line, and with it a key.
-    let file: KeyFile = Toml::from_str(text)
-        .map_err(|error| Error::bad_request(error.message().replace('\n', " ")))?;
-    let named = |name: &str, text: &str| {
-        AccountKey::parse(text).map_err(|error| Error::bad_request(format!("{name}: {error}")))
-    };
-    let optional =
-        |name: &str, text: &Option<String>| text.as_ref().map(|text| named(name, text)).transpose();
-    Ok(AccountKeys {
-        primary: named("primary", &file.primary)?,
-        secondary: optional("secondary", &file.secondary)?,
-        primary_readonly: optional("primary_readonly", &file.primary_readonly)?,
-        secondary_readonly: optional("secondary_readonly", &file.secondary_readonly)?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::auth::Access;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD as BASE64;
     use std::fs;
 
     fn base64(seed: u8) -> String {
-        BASE64.encode([seed; KEY_BYTES])
+        BASE64.encode([seed; 64])
     }
 
     fn opened(content: &str, host: &str) -> Result<KeySource> {
@@ -454,7 +280,7 @@ mod tests {
             (String::new(), "holds no key"),
             ("# only a comment\n".to_owned(), "holds no key"),
             (own.replace("==", ""), "not base64"),
-            (BASE64.encode([1; KEY_BYTES_MIN - 1]), "has 31 bytes"),
+            (BASE64.encode([1; 31]), "has 31 bytes"),
             (format!("secondary = \"{own}\""), "primary"),
             (format!("primary = \"{own}\"\nprimry = \"{own}\""), "primry"),
             (
@@ -514,7 +340,7 @@ mod tests {
     fn made_keys_differ_and_can_be_used() {
         let (one, two) = (generate_key().unwrap(), generate_key().unwrap());
         assert_ne!(one, two);
-        assert_eq!(AccountKey::parse(&one).unwrap().bytes().len(), KEY_BYTES);
+        assert_eq!(AccountKey::parse(&one).unwrap().bytes().len(), 64);
         assert!(!format!("{:?}", AccountKey::parse(&one).unwrap()).contains(&one));
     }
 }

@@ -1,6 +1,18 @@
-//! The gateway: the Cosmos DB REST surface. Knows HTTP and nothing of storage.
+//! The gateway: the Cosmos DB REST surface. It authenticates, reads headers and bodies, hands operations to the router or the
+//! coordinator, and maps answers and errors to the wire. It knows HTTP and nothing of storage.
 
 pub mod auth;
+mod batch;
+mod catalog;
+pub mod dispatch;
+mod feeds;
+mod headers;
+pub mod health;
+mod items;
 pub mod keys;
+mod query;
+mod request;
 pub mod resource_path;
+mod respond;
+pub mod server;
 pub mod tls;

@@ -10,7 +10,7 @@ use super::{
     epk::EpkRange,
     error::{Error, ErrorKind, Result},
     item::EtagCondition,
-    offer::Throughput,
+    offer::{Offer, Throughput},
     rid::{ContainerRid, DatabaseRid, OfferRid},
 };
 
@@ -19,7 +19,7 @@ pub struct Catalog {
     /// Goes up with every change; etags of catalog resources come from it.
     pub version: u64,
     pub databases: BTreeMap<String, Database>,
-    pub offers: BTreeMap<u32, Offer>,
+    pub offers: BTreeMap<u32, OfferRecord>,
     last_database: u32,
     last_offer: u32,
 }
@@ -50,18 +50,13 @@ pub struct Range {
     pub keys: EpkRange,
 }
 
-/// Provisioned throughput of a database or a container.
+/// The offer of a database or a container, with its place in the catalog.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Offer {
-    pub rid: OfferRid,
-    /// The self link of the database or container.
-    pub resource: String,
-    pub resource_rid: String,
-    pub throughput: Throughput,
+pub struct OfferRecord {
+    pub offer: Offer,
     pub etag: String,
     pub ts: i64,
 }
-
 
 impl Catalog {
     pub fn database(&self, id: &str) -> Result<&Database> {
@@ -98,7 +93,7 @@ impl Catalog {
         check_etag(&self.database(id)?.etag, if_match)?;
         let database = self.databases.remove(id).ok_or_else(|| Error::internal("a database vanished"))?;
         let link = database.rid.self_link();
-        self.offers.retain(|_, offer| !offer.resource.starts_with(&link));
+        self.offers.retain(|_, record| !record.offer.resource.starts_with(&link));
         self.version += 1;
         Ok(database)
     }
@@ -112,7 +107,7 @@ impl Catalog {
         ts: i64,
     ) -> Result<&Container> {
         let id = definition.id.clone();
-        let shared_throughput = self.database_offer(self.database(database)?).is_some();
+        let shared_throughput = self.offer_of(&self.database(database)?.rid.self_link()).is_some();
         if self.database(database)?.containers.contains_key(&id) {
             return Err(Error::conflict(format!("Resource with specified id or name already exists: the container '{id}'")));
         }
@@ -163,41 +158,37 @@ impl Catalog {
             .and_then(|owner| owner.containers.remove(id))
             .ok_or_else(|| Error::internal("a container vanished"))?;
         let link = container.rid.self_link();
-        self.offers.retain(|_, offer| offer.resource != link);
+        self.offers.retain(|_, record| record.offer.resource != link);
         self.version += 1;
         Ok(container)
     }
 
-    pub fn replace_offer(&mut self, rid: OfferRid, throughput: Throughput, if_match: Option<&EtagCondition>, ts: i64) -> Result<()> {
+    pub fn replace_offer(&mut self, rid: OfferRid, offer: Offer, if_match: Option<&EtagCondition>, ts: i64) -> Result<()> {
         check_etag(&self.offer(rid)?.etag, if_match)?;
         let etag = self.next_etag(ts);
-        let offer = self.offers.get_mut(&rid.0).ok_or_else(|| Error::internal("an offer vanished"))?;
-        offer.throughput = throughput;
-        offer.etag = etag;
-        offer.ts = ts;
+        let record = self.offers.get_mut(&rid.0).ok_or_else(|| Error::internal("an offer vanished"))?;
+        *record = OfferRecord { offer, etag, ts };
         Ok(())
     }
 
-    pub fn offer(&self, rid: OfferRid) -> Result<&Offer> {
+    pub fn offer(&self, rid: OfferRid) -> Result<&OfferRecord> {
         self.offers.get(&rid.0).ok_or_else(|| Error::not_found(format!("Resource Not Found: there is no offer '{rid}'")))
     }
 
     /// The throughput that a container's requests draw on: its own, or its database's.
-    pub fn throughput_of(&self, database: &Database, container: &Container) -> Option<&Offer> {
-        let own = container.rid.self_link();
-        self.offers.values().find(|offer| offer.resource == own).or_else(|| self.database_offer(database))
+    pub fn throughput_of(&self, database: &Database, container: &Container) -> Option<Throughput> {
+        self.offer_of(&container.rid.self_link()).or_else(|| self.offer_of(&database.rid.self_link()))
     }
 
-    fn database_offer(&self, database: &Database) -> Option<&Offer> {
-        let link = database.rid.self_link();
-        self.offers.values().find(|offer| offer.resource == link)
+    fn offer_of(&self, resource: &str) -> Option<Throughput> {
+        self.offers.values().find(|record| record.offer.resource == resource).map(|record| record.offer.throughput)
     }
 
     fn add_offer(&mut self, resource: String, resource_rid: String, throughput: Throughput, ts: i64) {
         self.last_offer += 1;
-        let rid = OfferRid(self.last_offer);
+        let offer = Offer { rid: OfferRid(self.last_offer).to_text(), resource, resource_rid, throughput };
         let etag = self.next_etag(ts);
-        self.offers.insert(rid.0, Offer { rid, resource, resource_rid, throughput, etag, ts });
+        self.offers.insert(self.last_offer, OfferRecord { offer, etag, ts });
     }
 
     fn next_etag(&mut self, ts: i64) -> String {

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     model::{
         epk::Epk,
-        error::{Error, ErrorKind, Result},
+        error::{Error, Result},
         ttl::{DefaultTtl, ExpiryRules},
     },
     store::EngineError,
@@ -136,16 +136,10 @@ impl Shard {
 
     /// Whether writes are taken at all.
     fn check_writable(&self) -> Result<()> {
-        if let Some(error) = self.view.poisoned() {
-            return Err(error);
-        }
-        if self.view.disk_full() {
-            return Err(Error::new(ErrorKind::InsufficientStorage, "the disk is full: writes are refused until there is room"));
-        }
         if self.closing.is_some() {
             return Err(Error::unavailable("the shard is closing"));
         }
-        Ok(())
+        self.view.check_writable()
     }
 
     fn perform(&mut self, request: Perform, context: &mut Context<Self>) {

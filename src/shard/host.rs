@@ -1,6 +1,7 @@
 //! The shards of a node: opens them on a fixed set of arbiters, rebuilds an actor that panicked, bounds what may wait for one.
 
 use std::{
+    collections::HashSet,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -24,8 +25,10 @@ use super::{
 use crate::{
     clock::Clock,
     model::{
+        catalog::Catalog,
         epk::Epk,
         error::{Error, ErrorKind, Result},
+        rid::ContainerRid,
         ttl::DefaultTtl,
     },
     store::{Engine, EngineError, SharedResources},
@@ -116,15 +119,47 @@ impl ShardHost {
     }
 
     fn shard_folder(&self, facts: &ShardFacts) -> PathBuf {
-        // A resource id has no slash; its padding is left out.
-        let container = facts.container.to_string();
-        self.folder.join("shards").join(format!("{}-{}", container.trim_end_matches('='), facts.range_id))
+        self.shards_folder().join(folder_name(facts.container, facts.range_id))
+    }
+
+    fn shards_folder(&self) -> PathBuf {
+        self.folder.join("shards")
+    }
+
+    /// Removes folders that no container of the catalog owns: what a crash in the middle of making or removing a container leaves.
+    pub fn remove_orphans(&self, catalog: &Catalog) -> std::io::Result<()> {
+        let entries = match std::fs::read_dir(self.shards_folder()) {
+            Ok(entries) => entries.collect::<std::io::Result<Vec<_>>>()?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        // A folder full of shards without a catalog is not garbage: the catalog is lost.
+        if catalog.version == 0 && !entries.is_empty() {
+            let message = format!("{} holds shards, but there is no catalog beside it", self.shards_folder().display());
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, message));
+        }
+        let containers = catalog.databases.values().flat_map(|database| database.containers.values());
+        let owned: HashSet<String> = containers
+            .flat_map(|container| container.ranges.iter().map(|range| folder_name(container.rid, range.id)))
+            .collect();
+        for entry in entries {
+            if !owned.contains(entry.file_name().to_string_lossy().as_ref()) {
+                info!(folder = %entry.path().display(), "removing a shard that no container owns");
+                std::fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     fn arbiter(&self) -> &ArbiterHandle {
         let next = self.next_arbiter.fetch_add(1, Ordering::Relaxed);
         self.arbiters.get(next % self.arbiters.len().max(1)).expect("a host has at least one arbiter")
     }
+}
+
+/// A resource id has no slash; its padding is left out.
+fn folder_name(container: ContainerRid, range_id: u32) -> String {
+    format!("{}-{range_id}", container.to_text().trim_end_matches('='))
 }
 
 /// Starts the actor of a shard on one of the arbiters, and again whenever it panics.
@@ -232,6 +267,26 @@ impl ShardHandle {
         Ok(())
     }
 
+    /// Gives a shard that was just opened the default that the catalog has.
+    pub fn catch_up_default_ttl(&self, default: DefaultTtl) {
+        let Ok(view) = self.view() else { return };
+        if view.state().rules.default == default {
+            return;
+        }
+        let (reply, answer) = oneshot::channel();
+        let at = self.host.clock.now();
+        let caught_up = self.send(ChangeDefaultTtl { default, at, reply });
+        match caught_up.and_then(|()| answer.blocking_recv().map_err(|_| self.restarting())?) {
+            Ok(_) => info!(container = %self.facts.container, range = self.facts.range_id, ?default, "shard caught up with the catalog"),
+            Err(failure) => error!(range = self.facts.range_id, %failure, "shard could not catch up with the catalog"),
+        }
+    }
+
+    /// Whether the shard takes writes, as far as is known.
+    pub fn check_writable(&self) -> Result<()> {
+        self.with_view(ShardView::check_writable)
+    }
+
     /// Finishes what is under way and lets go of the files.
     pub async fn close(&self) {
         let (closed, done) = oneshot::channel();
@@ -249,14 +304,12 @@ impl ShardHandle {
     }
 
     /// Closes the shard and removes its files.
-    pub async fn destroy(&self) {
+    pub async fn destroy(&self) -> std::io::Result<()> {
         self.close().await;
         let folder = self.host.shard_folder(&self.facts);
-        if let Err(failure) = std::fs::remove_dir_all(&folder) {
-            warn!(folder = %folder.display(), %failure, "the files of a removed shard are left behind");
-        } else {
-            info!(container = %self.facts.container, range = self.facts.range_id, "shard removed");
-        }
+        tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder)).await??;
+        info!(container = %self.facts.container, range = self.facts.range_id, "shard removed");
+        Ok(())
     }
 
     fn send<M>(&self, message: M) -> Result<()>

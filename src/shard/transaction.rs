@@ -16,6 +16,7 @@ use crate::{
         item::{self, Etag, EtagCondition, NewItem},
         json,
         patch::Patch,
+        path::PropertyPath,
         rid,
         ttl::ExpiryRules,
     },
@@ -181,7 +182,7 @@ impl Transaction<'_> {
             object = back;
         }
         patch.apply(&mut object, &self.facts.partition_key_paths)?;
-        draft(&object, self.facts)
+        draft(&object, &self.facts.unique_keys)
     }
 
     fn put(&mut self, current: Current, draft: Draft, status: u16) -> Result<Done> {
@@ -255,9 +256,9 @@ impl Transaction<'_> {
 }
 
 /// An item on its way in: validated, its unique keys fingerprinted.
-pub fn draft(object: &Map<String, Value>, facts: &ShardFacts) -> Result<Draft> {
+pub fn draft(object: &Map<String, Value>, unique_keys: &[Vec<PropertyPath>]) -> Result<Draft> {
     let item = NewItem::from_object(object)?;
-    Ok(Draft { item, fingerprints: item::unique_fingerprints(&facts.unique_keys, object) })
+    Ok(Draft { item, fingerprints: item::unique_fingerprints(unique_keys, object) })
 }
 
 /// The answer to a point read of a live item.

@@ -18,7 +18,7 @@ use crate::{
     clock::Clock,
     model::{
         epk::EpkRange,
-        error::{Error, Result},
+        error::{Error, ErrorKind, Result},
         item::EtagCondition,
         ttl::ExpiryRules,
     },
@@ -116,6 +116,17 @@ impl ShardView {
 
     pub fn poisoned(&self) -> Option<Error> {
         self.poison.load().as_deref().cloned()
+    }
+
+    pub fn check_writable(&self) -> Result<()> {
+        if let Some(error) = self.poisoned() {
+            return Err(error);
+        }
+        if self.disk_full() {
+            let message = "the disk is full: writes are refused until there is room";
+            return Err(Error::new(ErrorKind::InsufficientStorage, message));
+        }
+        Ok(())
     }
 
     /// The live document under a key, at this very second.

@@ -1,1 +1,44 @@
-//! The SQL language: lexer, parser, syntax tree, evaluation. Pure: values in, values out.
+//! The Cosmos DB SQL language, pure: a query's text and its parameters enter, with the items in
+//! scope; rows leave. The room knows no storage, no index, no clock and no partition: the caller
+//! says what time it is, feeds the items, and may look into the syntax tree to use an index first.
+//!
+//! Text → [`lexer`] → [`parser`] → [`ast`] (names and spans, printable) → [`bind`] (names become
+//! slots, parameters become constants, functions are looked up) → [`program`] → [`eval`] and
+//! [`execute`]. *Undefined* is `None` everywhere, never confused with null.
+
+pub mod ast;
+mod bind;
+pub mod compare;
+mod error;
+mod eval;
+mod execute;
+mod functions;
+mod lexer;
+mod like;
+mod number;
+mod parser;
+mod print;
+mod program;
+mod query;
+
+pub use compare::{canonical_key, compare_ordering};
+pub use eval::Flow;
+pub use execute::Execution;
+pub use query::{Condition, OffsetLimit, Query};
+
+#[cfg(test)]
+mod tests;
+
+/// The longest query text taken.
+pub const QUERY_TEXT_BYTES_MAX: usize = 512 * 1024;
+/// How deep expressions and subqueries nest; evaluation recurses no deeper than this.
+pub const EXPRESSION_DEPTH_MAX: usize = 128;
+/// Joins in one FROM clause.
+pub const JOINS_MAX: usize = 5;
+/// Items of one IN list.
+pub const IN_LIST_ITEMS_MAX: usize = 16_000;
+/// Steps of work one input item may cause; a step is a visited row, a function call or
+/// [`STEP_BYTES`] bytes copied. Guards against a join product that would stall its neighbours.
+pub const STEPS_PER_ITEM_MAX: u64 = 4_000_000;
+/// How many bytes of copied values count as one step.
+pub const STEP_BYTES: usize = 64;

@@ -11,7 +11,7 @@ use rocksdb::{
 };
 
 use super::{journal_tail, keys};
-use crate::config::StorageSettings;
+use crate::config::Storage;
 
 /// Bits a key in the bloom filters: about one false positive in a hundred.
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
@@ -23,6 +23,13 @@ const DELETION_WINDOW_ENTRIES: usize = 4096;
 const DIARY_FILES_MAX: usize = 2;
 /// How far the engine reads ahead when a lane or a feed is walked.
 const SCAN_READAHEAD_BYTES: usize = 128 * 1024;
+
+/// A full write buffer is written out while the next ones fill.
+const WRITE_BUFFERS_PER_SHARD: usize = 4;
+
+fn mebibytes(count: u64) -> usize {
+    usize::try_from(count.saturating_mul(1024 * 1024)).unwrap_or(usize::MAX)
+}
 
 /// Who must act on a failure of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,14 +86,14 @@ impl From<io::Error> for EngineError {
 pub struct SharedResources {
     cache: Cache,
     write_buffers: WriteBufferManager,
-    settings: StorageSettings,
+    settings: Storage,
 }
 
 impl SharedResources {
-    pub fn new(settings: &StorageSettings) -> Self {
+    pub fn new(settings: &Storage) -> Self {
         Self {
-            cache: Cache::new_lru_cache(settings.block_cache_mb * 1024 * 1024),
-            write_buffers: WriteBufferManager::new_write_buffer_manager(settings.write_buffers_total_mb * 1024 * 1024, false),
+            cache: Cache::new_lru_cache(mebibytes(settings.block_cache_mb)),
+            write_buffers: WriteBufferManager::new_write_buffer_manager(mebibytes(settings.write_buffer_mb), false),
             settings: settings.clone(),
         }
     }
@@ -105,8 +112,9 @@ impl SharedResources {
         options.create_if_missing(true);
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_manager(&self.write_buffers);
-        options.set_write_buffer_size(self.settings.write_buffer_mb * 1024 * 1024);
-        options.set_max_write_buffer_number(4);
+        options.set_write_buffer_size(mebibytes(self.settings.write_buffer_mb) / WRITE_BUFFERS_PER_SHARD);
+        options.set_max_write_buffer_number(WRITE_BUFFERS_PER_SHARD as i32);
+        options.set_max_total_wal_size(self.settings.journal_mb_max * 1024 * 1024);
         options.set_compression_type(DBCompressionType::Lz4);
         options.set_bottommost_compression_type(DBCompressionType::Lz4);
         options.set_max_background_jobs(2);

@@ -26,3 +26,8 @@ pub fn purge_lag(seconds: i64, items: usize) {
         metrics::histogram!(PURGE_LAG).record(seconds as f64);
     }
 }
+
+/// Installs the recorder; what it collects is rendered by the handle.
+pub fn install() -> Result<metrics_exporter_prometheus::PrometheusHandle, metrics_exporter_prometheus::BuildError> {
+    metrics_exporter_prometheus::PrometheusBuilder::new().install_recorder()
+}

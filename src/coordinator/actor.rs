@@ -1,0 +1,385 @@
+//! The coordinator actor: one change of the catalog at a time.
+
+use std::{collections::HashMap, io, path::PathBuf, sync::Arc};
+
+use actix::prelude::*;
+use arc_swap::ArcSwap;
+use futures_util::future::join_all;
+use serde_json::{Map, Value};
+use tracing::{info, warn};
+
+use super::catalog_file;
+use crate::{
+    clock::Clock,
+    model::{
+        catalog::{Catalog, Container, Database},
+        container::{ContainerDefinition, Owner, with_system_properties},
+        error::{Error, ErrorKind, Result},
+        item::EtagCondition,
+        names::check_resource_name,
+        offer::{Migration, Throughput},
+        rid::{ContainerRid, OfferRid},
+    },
+    router::{ContainerRoute, RoutingTable, budget::Budget},
+    shard::{
+        facts::ShardFacts,
+        host::{ShardHandle, ShardHost},
+    },
+};
+
+/// How containers are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// 0: one shard for each 10,000 request units begun.
+    pub shards_per_container: u32,
+    pub enforce_throughput: bool,
+}
+
+pub struct Coordinator {
+    folder: PathBuf,
+    catalog: Arc<Catalog>,
+    host: Arc<ShardHost>,
+    shards: Shards,
+    table: Arc<ArcSwap<RoutingTable>>,
+    policy: Policy,
+}
+
+/// Shards by container, in key order.
+type Shards = HashMap<ContainerRid, Vec<Arc<ShardHandle>>>;
+
+impl Coordinator {
+    /// Opens the catalog of a data folder and all shards in it. Waits for the disk: not for an event loop.
+    pub fn open(folder: PathBuf, host: Arc<ShardHost>, policy: Policy) -> io::Result<Self> {
+        let catalog = catalog_file::load(&folder)?;
+        host.remove_orphans(&catalog)?;
+        let mut shards = Shards::new();
+        for container in catalog.databases.values().flat_map(|database| database.containers.values()) {
+            let opened = open_shards(&host, container);
+            // A crash between storing the catalog and telling the shards leaves them behind it.
+            for shard in &opened {
+                shard.catch_up_default_ttl(container.definition.default_ttl);
+            }
+            shards.insert(container.rid, opened);
+        }
+        let coordinator =
+            Self { folder, catalog: Arc::new(catalog), host, shards, table: Arc::default(), policy };
+        coordinator.publish();
+        Ok(coordinator)
+    }
+
+    pub fn table(&self) -> Arc<ArcSwap<RoutingTable>> {
+        Arc::clone(&self.table)
+    }
+
+    fn clock(&self) -> &Clock {
+        self.host.clock()
+    }
+
+    /// Puts the routing table in force.
+    fn publish(&self) {
+        let routes = self.catalog.databases.iter().flat_map(|(name, database)| {
+            database.containers.iter().filter_map(move |(id, container)| self.route(name, database, id, container))
+        });
+        self.table.store(Arc::new(RoutingTable::new(Arc::clone(&self.catalog), routes.map(Arc::new).collect())));
+    }
+
+    fn route(&self, database_id: &str, database: &Database, id: &str, container: &Container) -> Option<ContainerRoute> {
+        let throughput = self.catalog.throughput_of(database, container);
+        let units = throughput.filter(|_| self.policy.enforce_throughput).map(|throughput| throughput.request_units_per_second());
+        Some(ContainerRoute {
+            database: database_id.to_owned(),
+            id: id.to_owned(),
+            json: container_json(container).into(),
+            shards: self.shards.get(&container.rid)?.clone(),
+            budget: Budget::new(units),
+            name_path: format!("dbs/{database_id}/colls/{id}"),
+            rid_text: container.rid.to_text(),
+            container: container.clone(),
+        })
+    }
+
+    /// Stores a changed catalog, then puts it in force.
+    fn store(&self, catalog: Catalog) -> ResponseActFuture<Self, Result<()>> {
+        let folder = self.folder.clone();
+        let stored = tokio::task::spawn_blocking(move || catalog_file::store(&folder, &catalog).map(|()| catalog));
+        Box::pin(stored.into_actor(self).map(|stored, coordinator, _| match stored {
+            Ok(Ok(catalog)) => {
+                coordinator.catalog = Arc::new(catalog);
+                coordinator.publish();
+                Ok(())
+            }
+            Ok(Err(failure)) => Err(storage_error(&failure)),
+            Err(failure) => Err(Error::internal(format!("the catalog could not be stored: {failure}"))),
+        }))
+    }
+}
+
+impl Actor for Coordinator {
+    type Context = Context<Self>;
+}
+
+/// The container as clients see it.
+fn container_json(container: &Container) -> Vec<u8> {
+    let map = with_system_properties(
+        Owner::Container,
+        container.definition.to_json(),
+        &container.rid.to_text(),
+        &container.rid.self_link(),
+        &container.etag,
+        container.ts,
+    );
+    Value::Object(map).to_string().into_bytes()
+}
+
+fn open_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHandle>> {
+    let definition = &container.definition;
+    let facts = container.ranges.iter().map(|range| ShardFacts {
+        container: container.rid,
+        range_id: range.id,
+        range: range.keys.clone(),
+        partition_key_paths: definition.partition_key.paths.clone(),
+        unique_keys: definition.unique_keys.clone(),
+    });
+    facts.map(|facts| host.open(facts, definition.default_ttl)).collect()
+}
+
+fn storage_error(failure: &io::Error) -> Error {
+    let full = failure.kind() == io::ErrorKind::StorageFull;
+    let kind = if full { ErrorKind::InsufficientStorage } else { ErrorKind::Unavailable };
+    Error::new(kind, format!("the catalog could not be stored: {failure}"))
+}
+
+type Changed = AtomicResponse<Coordinator, Result<()>>;
+
+fn refuse(error: Error) -> Changed {
+    AtomicResponse::new(Box::pin(actix::fut::ready(Err(error))))
+}
+
+#[derive(Message)]
+#[rtype(result = "Result<()>")]
+pub struct CreateDatabase {
+    pub id: String,
+    pub throughput: Option<Throughput>,
+}
+
+impl Handler<CreateDatabase> for Coordinator {
+    type Result = Changed;
+
+    fn handle(&mut self, request: CreateDatabase, _: &mut Self::Context) -> Self::Result {
+        let mut catalog = Catalog::clone(&self.catalog);
+        let changed = check_resource_name("database", &request.id)
+            .and_then(|()| catalog.create_database(&request.id, request.throughput, self.clock().now()));
+        match changed {
+            Ok(()) => AtomicResponse::new(self.store(catalog)),
+            Err(error) => refuse(error),
+        }
+    }
+}
+
+#[derive(Message)]
+#[rtype(result = "Result<()>")]
+pub struct DeleteDatabase {
+    pub id: String,
+    pub if_match: Option<EtagCondition>,
+}
+
+impl Handler<DeleteDatabase> for Coordinator {
+    type Result = Changed;
+
+    fn handle(&mut self, request: DeleteDatabase, _: &mut Self::Context) -> Self::Result {
+        let mut catalog = Catalog::clone(&self.catalog);
+        match catalog.delete_database(&request.id, request.if_match.as_ref()) {
+            Ok(database) => self.store_and_remove(catalog, database.containers.into_values().collect()),
+            Err(error) => refuse(error),
+        }
+    }
+}
+
+#[derive(Message)]
+#[rtype(result = "Result<()>")]
+pub struct CreateContainer {
+    pub database: String,
+    pub definition: ContainerDefinition,
+    pub throughput: Option<Throughput>,
+}
+
+impl Handler<CreateContainer> for Coordinator {
+    type Result = Changed;
+
+    fn handle(&mut self, request: CreateContainer, _: &mut Self::Context) -> Self::Result {
+        let CreateContainer { database, definition, throughput } = request;
+        let shards = match self.policy.shards_per_container {
+            0 => throughput.as_ref().map_or(1, Throughput::shard_count),
+            fixed => fixed,
+        };
+        let mut catalog = Catalog::clone(&self.catalog);
+        let container = match catalog.create_container(&database, definition, throughput, shards, self.clock().now()) {
+            Ok(container) => container.clone(),
+            Err(error) => return refuse(error),
+        };
+        let host = Arc::clone(&self.host);
+        let rid = container.rid;
+        let opened = tokio::task::spawn_blocking(move || open_shards(&host, &container));
+        let future = opened.into_actor(self).then(move |opened, coordinator, _| {
+            let shards = opened.unwrap_or_default();
+            // Nothing half-done is left behind: a container whose shards cannot be made is not made.
+            let failure = shards.iter().find_map(|shard| shard.view().err());
+            if shards.is_empty() || failure.is_some() {
+                let error = failure.unwrap_or_else(|| Error::internal("the shards could not be opened"));
+                let removal = async move {
+                    remove_shards(shards).await;
+                    Err(error)
+                };
+                return Box::pin(removal.into_actor(coordinator)) as ResponseActFuture<Self, Result<()>>;
+            }
+            coordinator.shards.insert(rid, shards);
+            Box::pin(coordinator.store(catalog).then(move |stored, coordinator, _| {
+                let orphans = if stored.is_err() { coordinator.shards.remove(&rid) } else { None };
+                async move {
+                    remove_shards(orphans.unwrap_or_default()).await;
+                    stored
+                }
+                .into_actor(coordinator)
+            }))
+        });
+        AtomicResponse::new(Box::pin(future))
+    }
+}
+
+/// Replaces a container's policies. Every shard has the new time to live when the answer leaves.
+#[derive(Message)]
+#[rtype(result = "Result<()>")]
+pub struct ReplaceContainer {
+    pub database: String,
+    pub id: String,
+    pub body: Map<String, Value>,
+    pub if_match: Option<EtagCondition>,
+}
+
+impl Handler<ReplaceContainer> for Coordinator {
+    type Result = Changed;
+
+    fn handle(&mut self, request: ReplaceContainer, _: &mut Self::Context) -> Self::Result {
+        let ReplaceContainer { database, id, body, if_match } = request;
+        let mut catalog = Catalog::clone(&self.catalog);
+        let now = self.clock().now();
+        let changed = catalog.container(&database, &id).and_then(|container| {
+            Ok((container.rid, container.definition.default_ttl, container.definition.replaced_by(&body)?))
+        });
+        let (rid, before, definition) = match changed {
+            Ok(changed) => changed,
+            Err(error) => return refuse(error),
+        };
+        let default = definition.default_ttl;
+        if let Err(error) = catalog.replace_container(&database, &id, definition, if_match.as_ref(), now) {
+            return refuse(error);
+        }
+        if default == before {
+            return AtomicResponse::new(self.store(catalog));
+        }
+        let shards = self.shards.get(&rid).cloned().unwrap_or_default();
+        // A shard that takes no writes cannot take the new rule: better to change nothing.
+        if let Some(error) = shards.iter().find_map(|shard| shard.check_writable().err()) {
+            return refuse(error);
+        }
+        let future = self.store(catalog).then(move |stored, coordinator, _| {
+            async move {
+                stored?;
+                let changes = shards.iter().map(|shard| shard.change_default_ttl(default, now));
+                match join_all(changes).await.into_iter().find_map(Result::err) {
+                    None => {
+                        info!(container = %rid, shards = shards.len(), ?default, "default time to live changed");
+                        Ok(())
+                    }
+                    Some(error) => Err(error),
+                }
+            }
+            .into_actor(coordinator)
+        });
+        AtomicResponse::new(Box::pin(future))
+    }
+}
+
+#[derive(Message)]
+#[rtype(result = "Result<()>")]
+pub struct DeleteContainer {
+    pub database: String,
+    pub id: String,
+    pub if_match: Option<EtagCondition>,
+}
+
+impl Handler<DeleteContainer> for Coordinator {
+    type Result = Changed;
+
+    fn handle(&mut self, request: DeleteContainer, _: &mut Self::Context) -> Self::Result {
+        let mut catalog = Catalog::clone(&self.catalog);
+        match catalog.delete_container(&request.database, &request.id, request.if_match.as_ref()) {
+            Ok(container) => self.store_and_remove(catalog, vec![container]),
+            Err(error) => refuse(error),
+        }
+    }
+}
+
+#[derive(Message)]
+#[rtype(result = "Result<()>")]
+pub struct ReplaceOffer {
+    pub rid: OfferRid,
+    pub body: Map<String, Value>,
+    pub migration: Option<Migration>,
+    pub if_match: Option<EtagCondition>,
+}
+
+impl Handler<ReplaceOffer> for Coordinator {
+    type Result = Changed;
+
+    fn handle(&mut self, request: ReplaceOffer, _: &mut Self::Context) -> Self::Result {
+        let mut catalog = Catalog::clone(&self.catalog);
+        let changed = catalog
+            .offer(request.rid)
+            .and_then(|record| record.offer.replaced_by(&request.body, request.migration))
+            .and_then(|offer| catalog.replace_offer(request.rid, offer, request.if_match.as_ref(), self.clock().now()));
+        match changed {
+            Ok(()) => AtomicResponse::new(self.store(catalog)),
+            Err(error) => refuse(error),
+        }
+    }
+}
+
+/// Finishes what is under way in every shard and lets go of the files.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct CloseAll;
+
+impl Handler<CloseAll> for Coordinator {
+    type Result = ResponseFuture<()>;
+
+    fn handle(&mut self, _: CloseAll, _: &mut Self::Context) -> Self::Result {
+        let shards: Vec<_> = self.shards.drain().flat_map(|(_, shards)| shards).collect();
+        Box::pin(async move {
+            join_all(shards.iter().map(|shard| shard.close())).await;
+        })
+    }
+}
+
+impl Coordinator {
+    /// Stores a catalog without some containers, then removes their shards; the space is back at once.
+    fn store_and_remove(&self, catalog: Catalog, containers: Vec<Container>) -> Changed {
+        let future = self.store(catalog).map(move |stored, coordinator, _| {
+            if stored.is_ok() {
+                let shards: Vec<_> = containers.iter().filter_map(|container| coordinator.shards.remove(&container.rid)).flatten().collect();
+                // Nobody waits for the files to go: the container is gone when the answer leaves.
+                actix::spawn(remove_shards(shards));
+            }
+            stored
+        });
+        AtomicResponse::new(Box::pin(future))
+    }
+}
+
+async fn remove_shards(shards: Vec<Arc<ShardHandle>>) {
+    for shard in shards {
+        if let Err(failure) = shard.destroy().await {
+            warn!(container = %shard.facts.container, range = shard.facts.range_id, %failure, "files of a removed shard are left behind");
+        }
+    }
+}

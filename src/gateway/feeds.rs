@@ -1,0 +1,182 @@
+//! Read feeds and change feeds.
+
+use std::{sync::Arc, time::UNIX_EPOCH};
+
+use actix_web::http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
+use bytes::Bytes;
+
+use super::{
+    dispatch::Call,
+    headers,
+    items::{self, gone},
+    request::{self, text},
+    respond::{self, Response},
+};
+use crate::{
+    model::{
+        charge,
+        epk::{Epk, EpkRange},
+        error::{Error, ErrorKind, Result},
+        json,
+        partition_key::PartitionKey,
+    },
+    router::{
+        Answer, ContainerRoute,
+        actor::{PageBounds, ReadChanges, ReadPage, Scope},
+        continuation::KeyContinuation,
+    },
+    shard::feed::Start,
+    store::document::Stored,
+};
+
+/// Items of a page when the client does not say.
+const PAGE_ITEMS_DEFAULT: usize = 100;
+/// Items of a page at most.
+const PAGE_ITEMS_MAX: usize = 1_000_000;
+/// Bytes of items after which a page ends.
+pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024 - 64 * 1024;
+
+pub fn page_bounds(call: &Call<'_>) -> Result<PageBounds> {
+    let items_max = request::max_item_count(call.request)?.unwrap_or(PAGE_ITEMS_DEFAULT).min(PAGE_ITEMS_MAX);
+    Ok(PageBounds { items_max, bytes_max: PAGE_BYTES_MAX })
+}
+
+/// What part of the container the headers name; `None` when they name none.
+pub fn scope(call: &Call<'_>, container: &ContainerRoute) -> Result<Option<Scope>> {
+    let range = text(call.request, &headers::PARTITION_KEY_RANGE_ID).map(|id| container.shard_by_id(id)).transpose()?;
+    let mut keys = epk_headers(call)?;
+    if let Some(header) = text(call.request, &headers::PARTITION_KEY) {
+        let key = PartitionKey::parse_header(header)?;
+        let definition = &container.container.definition.partition_key;
+        let named = if key.0.len() < definition.levels() && !key.0.is_empty() {
+            let (min, max) = definition.prefix_range(&key);
+            EpkRange::new(min, max)
+        } else {
+            EpkRange::point(definition.epk(&definition.complete(key)?))
+        };
+        keys = Some(named);
+    }
+    match (range, keys) {
+        (None, None) => Ok(None),
+        (Some(shard), None) => Ok(Some(Scope { keys: shard.facts.range.clone(), range_id: Some(shard.facts.range_id) })),
+        // The range is recomputed from the keys: a client's choice may be out of date.
+        (_, Some(keys)) => Ok(Some(Scope { keys, range_id: None })),
+    }
+}
+
+fn epk_headers(call: &Call<'_>) -> Result<Option<EpkRange>> {
+    let (Some(min), Some(max)) = (text(call.request, &headers::START_EPK), text(call.request, &headers::END_EPK)) else { return Ok(None) };
+    match text(call.request, &headers::READ_KEY_TYPE) {
+        None | Some("EffectivePartitionKeyRange") => Ok(Some(EpkRange::new(Epk::from_hex(min)?, Epk::from_hex(max)?))),
+        Some(other) => Err(Error::bad_request(format!("the value '{}' of x-ms-read-key-type is not known", json::shorten(other)))),
+    }
+}
+
+/// `GET …/docs`: all items, page by page.
+pub async fn read(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
+    let container = call.container(db, coll)?;
+    request::check_consistency(call.request)?;
+    items::admit(call, &container)?;
+    let page = ReadPage {
+        scope: scope(call, &container)?.unwrap_or(Scope { keys: EpkRange::full(), range_id: None }),
+        continuation: text(call.request, &headers::CONTINUATION).map(KeyContinuation::parse).transpose()?,
+        bounds: page_bounds(call)?,
+        session: request::session(call.request)?,
+        container: Arc::clone(&container),
+    };
+    let Answer { value: page, range_id, lsn } = call.worker.router.send(page).await.map_err(gone)??;
+    let body = respond::feed(&container.rid_text, "Documents", page.items.iter().map(Stored::body));
+    let mut response = Response::new(200, body, charge::feed_page(page.items.len(), bytes(&page.items)));
+    container.budget.spend(response.charge);
+    response.number(headers::ITEM_COUNT, page.items.len() as u64).from_range(&container, range_id, lsn);
+    if let Some(continuation) = page.continuation {
+        response.header(headers::CONTINUATION, continuation.encode());
+    }
+    Ok(response)
+}
+
+fn bytes(items: &[Stored<Bytes>]) -> usize {
+    items.iter().map(|item| item.body().len()).sum()
+}
+
+/// `GET …/docs` with `A-IM`: changes, latest version.
+pub async fn changes(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
+    let container = call.container(db, coll)?;
+    items::admit(call, &container)?;
+    check_feed_mode(call)?;
+    let scope = scope(call, &container)?.ok_or_else(|| {
+        Error::bad_request(format!("no partition key or partition key range id was specified for the change feed of '{}'", container.name_path))
+    })?;
+    let mut start = feed_start(call)?;
+    loop {
+        let request = ReadChanges {
+            container: Arc::clone(&container),
+            scope: scope.clone(),
+            start,
+            bounds: page_bounds(call)?,
+            session: request::session(call.request)?,
+        };
+        let Answer { value: page, range_id, lsn } = call.worker.router.send(request).await.map_err(gone)??;
+        if page.items.is_empty() && page.more {
+            // Only other keys or expired items so far: a client takes an empty page for the end.
+            start = Start::After(page.after);
+            continue;
+        }
+        let wrapped = call.request.headers().contains_key(&headers::CHANGE_FEED_WIRE_FORMAT);
+        let rows: Vec<Vec<u8>> = page.items.iter().map(|item| change_row(item, wrapped)).collect();
+        let charge = charge::feed_page(page.items.len(), bytes(&page.items));
+        let mut response = if rows.is_empty() {
+            Response::empty(304, charge)
+        } else {
+            Response::new(200, respond::feed(&container.rid_text, "Documents", rows.iter().map(Vec::as_slice)), charge)
+        };
+        container.budget.spend(charge);
+        response.number(headers::ITEM_COUNT, page.items.len() as u64).etag(format!("\"{}\"", page.after)).from_range(&container, range_id, lsn);
+        return Ok(response);
+    }
+}
+
+fn check_feed_mode(call: &Call<'_>) -> Result<()> {
+    let mode = text(call.request, &headers::A_IM).unwrap_or_default();
+    if mode.eq_ignore_ascii_case("Incremental Feed") {
+        return Ok(());
+    }
+    if mode.eq_ignore_ascii_case("Full-Fidelity Feed") {
+        return Err(Error::new(ErrorKind::NotImplemented, "the change feed of all versions and deletes is not offered; read the latest versions"));
+    }
+    Err(Error::bad_request(format!("the value '{}' of A-IM is not known", json::shorten(mode))))
+}
+
+/// Where the reader begins; an etag wins over a time.
+fn feed_start(call: &Call<'_>) -> Result<Start> {
+    match (text(call.request, &IF_NONE_MATCH), text(call.request, &IF_MODIFIED_SINCE)) {
+        (Some("*"), None) => Ok(Start::Now),
+        (Some("*"), Some(since)) | (None, Some(since)) => {
+            let time = httpdate::parse_http_date(since)
+                .map_err(|_| Error::bad_request(format!("the value '{}' of If-Modified-Since is not an RFC 1123 date", json::shorten(since))))?;
+            Ok(Start::Time(time.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))))
+        }
+        (Some(etag), _) => {
+            let lsn = etag.trim().trim_start_matches("W/").trim_matches('"').parse();
+            lsn.map(Start::After).map_err(|_| Error::bad_request(format!("the etag '{}' is no place in a change feed", json::shorten(etag))))
+        }
+        (None, None) => Ok(Start::After(0)),
+    }
+}
+
+/// An item of the feed: itself with its LSN, or wrapped when the client speaks the newer form.
+fn change_row(item: &Stored<Bytes>, wrapped: bool) -> Vec<u8> {
+    let body = item.body();
+    let open = body.strip_suffix(b"}").unwrap_or(body);
+    let (lsn, ts) = (item.header.position.lsn, item.header.ts);
+    let mut row = Vec::with_capacity(body.len() + 96);
+    if wrapped {
+        row.extend_from_slice(b"{\"current\":");
+    }
+    row.extend_from_slice(open);
+    row.extend_from_slice(format!(",\"_lsn\":{lsn}}}").as_bytes());
+    if wrapped {
+        row.extend_from_slice(format!(",\"metadata\":{{\"lsn\":{lsn},\"crts\":{ts}}}}}").as_bytes());
+    }
+    row
+}

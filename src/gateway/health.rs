@@ -1,0 +1,98 @@
+//! The health port: is the process alive, is it ready, how is it doing, and its metrics. Unauthenticated and without any document.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use actix_web::{HttpResponse, web};
+use arc_swap::ArcSwap;
+use metrics_exporter_prometheus::PrometheusHandle;
+use serde_json::{Value, json};
+
+use crate::{clock::ClockKeeper, router::RoutingTable};
+
+pub struct Health {
+    pub table: Arc<ArcSwap<RoutingTable>>,
+    pub clock: Arc<ClockKeeper>,
+    pub metrics: PrometheusHandle,
+}
+
+pub fn configure(config: &mut web::ServiceConfig) {
+    config
+        .route("/alive", web::get().to(alive))
+        .route("/ready", web::get().to(ready))
+        .route("/status", web::get().to(status))
+        .route("/metrics", web::get().to(metrics))
+        .route("/clock/confirm", web::post().to(confirm_clock));
+}
+
+async fn alive() -> HttpResponse {
+    HttpResponse::Ok().json(json!({"alive": true}))
+}
+
+/// Ready when every shard can serve.
+async fn ready(health: web::Data<Health>) -> HttpResponse {
+    let table = health.table.load();
+    let broken: Vec<String> = table
+        .routes()
+        .flat_map(|route| route.shards.iter().map(move |shard| (route, shard)))
+        .filter_map(|(route, shard)| Some(format!("{}: {}", route.name_path, shard.check_writable().err()?)))
+        .collect();
+    let body = json!({"ready": broken.is_empty(), "broken": broken});
+    // A node with a broken shard serves the others: it is ready, and says what is wrong.
+    HttpResponse::Ok().json(body)
+}
+
+async fn status(health: web::Data<Health>) -> HttpResponse {
+    let table = health.table.load();
+    let mut containers: Vec<Value> = table
+        .routes()
+        .map(|route| {
+            let shards: Vec<Value> = route.shards.iter().map(|shard| shard_status(shard)).collect();
+            json!({"container": route.name_path, "defaultTtl": route.container.definition.default_ttl.to_json(), "shards": shards})
+        })
+        .collect();
+    containers.sort_by(|a, b| a["container"].as_str().cmp(&b["container"].as_str()));
+    let clock = health.clock.clock();
+    HttpResponse::Ok().json(json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "now": clock.now(),
+        "purgingPaused": clock.purging_paused(),
+        "containers": containers,
+    }))
+}
+
+fn shard_status(shard: &crate::shard::host::ShardHandle) -> Value {
+    let facts = &shard.facts;
+    let range = json!({"id": facts.range_id, "min": facts.range.min.to_hex(), "max": facts.range.max.to_hex()});
+    match shard.view() {
+        Err(error) => json!({"range": range, "error": error.message}),
+        Ok(view) => {
+            let state = view.state();
+            let counters = &view.counters;
+            json!({
+                "range": range,
+                "error": view.check_writable().err().map(|error| error.message),
+                "lsn": state.lsn,
+                "documents": state.documents,
+                "bytes": state.bytes,
+                "deadBytes": state.dead_bytes,
+                "diskBytes": view.engine.disk_bytes(),
+                "requestsUnderWay": shard.requests_under_way(),
+                "commands": counters.commands.load(Ordering::Relaxed),
+                "fsyncs": counters.fsyncs.load(Ordering::Relaxed),
+                "purged": counters.purged.load(Ordering::Relaxed),
+                "restarts": counters.restarts.load(Ordering::Relaxed),
+                "tornBytes": view.engine.torn_bytes(),
+            })
+        }
+    }
+}
+
+async fn metrics(health: web::Data<Health>) -> HttpResponse {
+    HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(health.metrics.render())
+}
+
+/// The operator's word that a jump of the clock is right.
+async fn confirm_clock(health: web::Data<Health>) -> HttpResponse {
+    health.clock.confirm();
+    HttpResponse::Ok().json(json!({"purgingPaused": false}))
+}

@@ -1,0 +1,212 @@
+//! Point operations on items.
+
+use std::sync::Arc;
+
+use actix_web::web;
+
+use super::{
+    dispatch::Call,
+    headers,
+    request::{self, flag, text},
+    respond::Response,
+};
+use crate::{
+    model::{
+        charge,
+        epk::Epk,
+        error::{Error, ErrorKind, Result},
+        json,
+        partition_key::{self, PartitionKey},
+        patch::Patch,
+    },
+    router::{
+        Answer, ContainerRoute,
+        actor::{ChangeItems, PageBounds, ReadItem, ReadPage, Scope},
+    },
+    shard::transaction::{self, Action, Done, Operation},
+    sql::Condition,
+};
+
+/// Items that a delete by partition key takes at a time.
+const PARTITION_DELETE_PAGE: PageBounds = PageBounds { items_max: 100, bytes_max: usize::MAX };
+
+pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Response> {
+    let container = call.container(db, coll)?;
+    request::check_consistency(call.request)?;
+    admit(call, &container)?;
+    let key = partition_key(call, &container)?;
+    let request = ReadItem {
+        epk: container.container.definition.partition_key.epk(&key),
+        id: id.to_owned(),
+        if_none_match: request::if_none_match(call.request),
+        session: request::session(call.request)?,
+        container: Arc::clone(&container),
+    };
+    let Answer { value, range_id, lsn } = call.worker.router.send(request).await.map_err(gone)??;
+    Ok(answer(call, &container, value, range_id, lsn, false))
+}
+
+pub async fn create(call: &Call<'_>, db: &str, coll: &str, payload: web::Payload) -> Result<Response> {
+    let container = call.container(db, coll)?;
+    let body = request::body(payload).await?;
+    let object = json::parse_object(&body)?;
+    let key = agreed_key(call, &container, &object)?;
+    let draft = transaction::draft(&object, &container.container.definition.unique_keys)?;
+    let id = draft.item.id.clone();
+    let action = if flag(call.request, &headers::IS_UPSERT) { Action::Upsert(draft) } else { Action::Create(draft) };
+    change(call, &container, &key, id, action, body.len()).await
+}
+
+pub async fn replace(call: &Call<'_>, db: &str, coll: &str, id: &str, payload: web::Payload) -> Result<Response> {
+    let container = call.container(db, coll)?;
+    let body = request::body(payload).await?;
+    let object = json::parse_object(&body)?;
+    let key = agreed_key(call, &container, &object)?;
+    let draft = transaction::draft(&object, &container.container.definition.unique_keys)?;
+    if draft.item.id != id {
+        return Err(Error::bad_request(format!(
+            "the id '{}' in the body is not the id '{}' in the path",
+            json::shorten(&draft.item.id),
+            json::shorten(id)
+        )));
+    }
+    change(call, &container, &key, id.to_owned(), Action::Replace(draft), body.len()).await
+}
+
+pub async fn patch(call: &Call<'_>, db: &str, coll: &str, id: &str, payload: web::Payload) -> Result<Response> {
+    let container = call.container(db, coll)?;
+    let key = partition_key(call, &container)?;
+    let body = request::body(payload).await?;
+    let action = patch_action(Patch::from_json(&body)?)?;
+    change(call, &container, &key, id.to_owned(), action, body.len()).await
+}
+
+pub fn patch_action(patch: Patch) -> Result<Action> {
+    let condition = patch.condition.as_deref().map(Condition::parse).transpose()?;
+    Ok(Action::Patch { patch, condition })
+}
+
+pub async fn delete(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Response> {
+    let container = call.container(db, coll)?;
+    let key = partition_key(call, &container)?;
+    change(call, &container, &key, id.to_owned(), Action::Delete, 0).await
+}
+
+/// Deletes every item of one partition key before it answers.
+pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
+    let container = call.container(db, coll)?;
+    let key = partition_key(call, &container)?;
+    let epk = container.container.definition.partition_key.epk(&key);
+    let scope = Scope { keys: crate::model::epk::EpkRange::point(epk.clone()), range_id: None };
+    let mut charge = 0.0;
+    loop {
+        let page = ReadPage {
+            container: Arc::clone(&container),
+            scope: scope.clone(),
+            continuation: None,
+            bounds: PARTITION_DELETE_PAGE,
+            session: None,
+        };
+        let Answer { value: page, range_id, lsn } = call.worker.router.send(page).await.map_err(gone)??;
+        if page.items.is_empty() && page.continuation.is_none() {
+            let mut response = Response::empty(200, charge);
+            response.from_range(&container, range_id, lsn);
+            return Ok(response);
+        }
+        let mut operations = Vec::with_capacity(page.items.len());
+        for item in &page.items {
+            operations.push(Operation { id: stored_id(item.body())?, action: Action::Delete, if_match: None, if_none_match: None });
+        }
+        let changes = ChangeItems { container: Arc::clone(&container), epk: epk.clone(), operations, atomic: false, bytes: 0 };
+        let Answer { value: results, .. } = call.worker.router.send(changes).await.map_err(gone)??;
+        charge = charge::sum(results.iter().flatten().map(|done| done.charge).chain([charge]));
+    }
+}
+
+fn stored_id(body: &[u8]) -> Result<String> {
+    #[derive(serde::Deserialize)]
+    struct Identity {
+        id: String,
+    }
+    let identity: Identity = serde_json::from_slice(body).map_err(|_| Error::internal("a stored item has no id"))?;
+    Ok(identity.id)
+}
+
+async fn change(
+    call: &Call<'_>,
+    container: &Arc<ContainerRoute>,
+    key: &PartitionKey,
+    id: String,
+    action: Action,
+    bytes: usize,
+) -> Result<Response> {
+    refuse_triggers(call)?;
+    admit(call, container)?;
+    let operation = Operation { id, action, if_match: request::if_match(call.request), if_none_match: request::if_none_match(call.request) };
+    let epk = container.container.definition.partition_key.epk(key);
+    let request = ChangeItems { container: Arc::clone(container), epk, operations: vec![operation], atomic: true, bytes };
+    let Answer { mut value, range_id, lsn } = call.worker.router.send(request).await.map_err(gone)??;
+    let result = value.pop().unwrap_or_else(|| Err(Error::internal("an operation has no result")));
+    Ok(answer(call, container, result, range_id, lsn, request::wants_minimal(call.request)))
+}
+
+/// The answer to one operation; errors carry the session token too.
+fn answer(call: &Call<'_>, container: &ContainerRoute, result: Result<Done>, range_id: u32, lsn: u64, minimal: bool) -> Response {
+    let mut response = match result {
+        Ok(done) => {
+            let body = done.body.filter(|_| !minimal).unwrap_or_default();
+            let mut response = Response::new(done.status, body, done.charge);
+            if let Some(etag) = done.etag {
+                response.etag(etag.to_string());
+            }
+            response
+        }
+        Err(error) => Response::error(&error, text(call.request, &headers::ACTIVITY_ID).unwrap_or_default()),
+    };
+    container.budget.spend(response.charge);
+    response.from_range(container, range_id, lsn);
+    response
+}
+
+/// The partition key that the request names, with all its levels.
+pub fn partition_key(call: &Call<'_>, container: &ContainerRoute) -> Result<PartitionKey> {
+    let header = text(call.request, &headers::PARTITION_KEY).ok_or_else(|| {
+        Error::bad_request(format!(
+            "the header x-ms-documentdb-partitionkey is missing: an item of '{}' is found by its id and its partition key",
+            container.name_path
+        ))
+    })?;
+    container.container.definition.partition_key.complete(PartitionKey::parse_header(header)?)
+}
+
+/// The partition key of an item, on which body and header agree.
+fn agreed_key(call: &Call<'_>, container: &ContainerRoute, object: &serde_json::Map<String, serde_json::Value>) -> Result<PartitionKey> {
+    let header = partition_key(call, container)?;
+    check_key(container, object, &header)?;
+    Ok(header)
+}
+
+pub fn check_key(container: &ContainerRoute, object: &serde_json::Map<String, serde_json::Value>, key: &PartitionKey) -> Result<()> {
+    if container.container.definition.partition_key.extract(object)? == *key { Ok(()) } else { Err(partition_key::mismatch()) }
+}
+
+pub fn epk(container: &ContainerRoute, key: &PartitionKey) -> Epk {
+    container.container.definition.partition_key.epk(key)
+}
+
+/// Lets a request in if the container's throughput allows it.
+pub fn admit(call: &Call<'_>, container: &ContainerRoute) -> Result<()> {
+    container.budget.admit(call.worker.shared.clock.now())
+}
+
+fn refuse_triggers(call: &Call<'_>) -> Result<()> {
+    let named = [headers::PRE_TRIGGER, headers::POST_TRIGGER].into_iter().find(|name| call.request.headers().contains_key(name));
+    match named {
+        None => Ok(()),
+        Some(name) => Err(Error::new(ErrorKind::NotImplemented, format!("triggers are not offered; the header {name} must be left out"))),
+    }
+}
+
+pub fn gone(_: actix::MailboxError) -> Error {
+    Error::unavailable("the node is stopping")
+}

@@ -1,0 +1,122 @@
+//! Answers: status, the headers that clients need, the body.
+
+use actix_web::{
+    HttpResponse, HttpResponseBuilder,
+    http::{
+        StatusCode,
+        header::{CONTENT_TYPE, ETAG, HeaderName, HeaderValue},
+    },
+};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::headers;
+use crate::{
+    model::{charge, error::Error},
+    router::{ContainerRoute, session},
+};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const API_VERSION: HeaderValue = HeaderValue::from_static("2020-07-15");
+const SERVER_VERSION: HeaderValue = HeaderValue::from_static(concat!("version=", env!("CARGO_PKG_VERSION")));
+
+/// An answer being put together.
+pub struct Response {
+    pub status: u16,
+    pub body: Bytes,
+    pub charge: f64,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Response {
+    pub fn new(status: u16, body: impl Into<Bytes>, charge: f64) -> Self {
+        Self { status, body: body.into(), charge, headers: Vec::with_capacity(8) }
+    }
+
+    pub fn empty(status: u16, charge: f64) -> Self {
+        Self::new(status, Bytes::new(), charge)
+    }
+
+    pub fn json(status: u16, value: &Value, charge: f64) -> Self {
+        Self::new(status, value.to_string(), charge)
+    }
+
+    /// The error body of the protocol; its sub-status goes into a header.
+    pub fn error(error: &Error, activity: &str) -> Self {
+        let (status, substatus, code) = error.kind.wire();
+        let errors = json!({"Errors": [error.message]});
+        let body = json!({"code": code, "message": format!("Message: {errors}\r\nActivityId: {activity}, bolide")});
+        let mut response = Self::json(status, &body, if status == 429 { 0.0 } else { charge::REFUSED_WRITE });
+        if substatus != 0 {
+            response.number(headers::SUBSTATUS, u64::from(substatus));
+        }
+        if let Some(wait) = error.retry_after_ms {
+            response.number(headers::RETRY_AFTER_MS, u64::from(wait));
+        }
+        response
+    }
+
+    /// Adds a header whose value may be any text; one that no header can carry is left out.
+    pub fn header(&mut self, name: HeaderName, value: impl Into<Bytes>) -> &mut Self {
+        if let Ok(value) = HeaderValue::from_maybe_shared(value.into()) {
+            self.headers.push((name, value));
+        }
+        self
+    }
+
+    pub fn number(&mut self, name: HeaderName, value: u64) -> &mut Self {
+        self.headers.push((name, HeaderValue::from(value)));
+        self
+    }
+
+    pub fn etag(&mut self, etag: impl Into<Bytes>) -> &mut Self {
+        self.header(ETAG, etag)
+    }
+
+    /// What every answer from a container's data carries: where it came from and how new it is.
+    pub fn from_range(&mut self, container: &ContainerRoute, range_id: u32, lsn: u64) -> &mut Self {
+        self.header(headers::SESSION_TOKEN, session::token(range_id, lsn))
+            .number(headers::LSN, lsn)
+            .number(headers::ITEM_LSN, lsn)
+            .number(headers::GLOBAL_COMMITTED_LSN, lsn)
+            .number(headers::PARTITION_KEY_RANGE_ID, u64::from(range_id))
+            .header(headers::ALT_CONTENT_PATH, container.name_path.clone())
+            .header(headers::CONTENT_PATH, container.rid_text.clone())
+    }
+
+    pub fn finish(self, activity: HeaderValue) -> HttpResponse {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut builder = HttpResponseBuilder::new(status);
+        for header in self.headers {
+            builder.insert_header(header);
+        }
+        if let Ok(charge) = HeaderValue::try_from(charge::format(self.charge)) {
+            builder.insert_header((headers::REQUEST_CHARGE, charge));
+        }
+        builder
+            .insert_header((CONTENT_TYPE, JSON))
+            .insert_header((headers::ACTIVITY_ID, activity))
+            .insert_header((headers::VERSION, API_VERSION))
+            .insert_header((headers::SERVICE_VERSION, SERVER_VERSION))
+            .insert_header((headers::GATEWAY_VERSION, SERVER_VERSION));
+        match status {
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => builder.finish(),
+            _ => builder.body(self.body),
+        }
+    }
+}
+
+/// A feed: `{"_rid":"…","<plural>":[…],"_count":n}` from rows that are JSON already.
+pub fn feed<'a>(rid: &str, plural: &str, rows: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let count = rows.len();
+    let mut body = Vec::with_capacity(64 + count * 256);
+    body.extend_from_slice(format!("{{\"_rid\":\"{rid}\",\"{plural}\":[").as_bytes());
+    for (place, row) in rows.enumerate() {
+        if place > 0 {
+            body.push(b',');
+        }
+        body.extend_from_slice(row);
+    }
+    body.extend_from_slice(format!("],\"_count\":{count}}}").as_bytes());
+    body
+}

@@ -1,0 +1,261 @@
+//! A node: puts the rooms together, serves, and stops in order.
+
+use std::{
+    fs::{self, File},
+    io::{self, IsTerminal},
+    net::TcpListener,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use actix::{Actor, Addr, Arbiter};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info, warn};
+
+use crate::{
+    clock::ClockKeeper,
+    config::{ExitCode, LogFormat, Protocol, Settings},
+    coordinator::{
+        Coordinator,
+        actor::{CloseAll, Policy},
+    },
+    gateway::{
+        dispatch::Shared,
+        health::Health,
+        keys::KeySource,
+        server::{self, Listening},
+        tls::CertificateFiles,
+    },
+    model::error::Error,
+    shard::host::{Admission, ShardHost},
+    store::SharedResources,
+};
+
+/// How often the clock is read and kept.
+const CLOCK_TICK: Duration = Duration::from_secs(1);
+
+/// Why a node could not start.
+#[derive(Debug)]
+pub struct Failure {
+    pub code: ExitCode,
+    pub message: String,
+}
+
+impl Failure {
+    fn new(code: ExitCode, message: impl ToString) -> Self {
+        Self { code, message: message.to_string() }
+    }
+
+    /// Of reading or writing the data folder.
+    fn data(what: &str, path: &Path, failure: &io::Error) -> Self {
+        let code = match failure.kind() {
+            io::ErrorKind::InvalidData => ExitCode::DataDamaged,
+            io::ErrorKind::StorageFull => ExitCode::DiskFull,
+            io::ErrorKind::WouldBlock => ExitCode::DataInUse,
+            _ => ExitCode::Failure,
+        };
+        Self::new(code, format!("{what} '{}': {failure}", path.display()))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::new(ExitCode::Configuration, error.message)
+    }
+}
+
+/// Serves until SIGINT or SIGTERM.
+pub fn run(settings: Settings) -> Result<(), Failure> {
+    start_log(&settings);
+    let metrics = crate::telemetry::install().map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
+    actix::System::new().block_on(serve(settings, metrics))
+}
+
+fn start_log(settings: &Settings) {
+    use tracing_subscriber::{EnvFilter, fmt};
+    let filter = EnvFilter::try_new(&settings.log.level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    // A second node in one process keeps the first one's log.
+    let _ = match settings.log.format {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log.json().try_init(),
+    };
+}
+
+async fn serve(settings: Settings, metrics: metrics_exporter_prometheus::PrometheusHandle) -> Result<(), Failure> {
+    let server = &settings.server;
+    let keys = if settings.auth.enabled { Some(KeySource::open(settings.auth.key_file.as_deref(), &server.host)?) } else { None };
+    let data = &settings.storage.data_path;
+    // Held until the process ends.
+    let _lock = lock_folder(data)?;
+    let tls = match server.protocol {
+        Protocol::Http => None,
+        Protocol::Https => Some(certificates(&settings)?.server_config()?),
+    };
+    let rest_listener = listen(&server.host, server.port)?;
+    let health_listener = listen(&server.host, server.health_port)?;
+    let endpoint = server.endpoint(port_of(&rest_listener));
+
+    let clock = open_clock(&settings)?;
+    let coordinator = open_coordinator(&settings, &clock).await?;
+    let table = coordinator.table();
+    let coordinator = coordinator.start();
+
+    let shared = Arc::new(Shared {
+        table: Arc::clone(&table),
+        coordinator: coordinator.clone(),
+        authenticator: keys.as_ref().map(KeySource::authenticator),
+        clock: clock.clock(),
+        account: server.account.clone(),
+        region: server.region.clone(),
+        scheme: server.protocol.scheme(),
+    });
+    let listening = Listening { listener: rest_listener, tls, workers: worker_count(&settings), shutdown_seconds: server.shutdown_seconds };
+    let rest = server::rest(listening, shared).map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
+    let health_port = port_of(&health_listener);
+    let health = Health { table, clock: Arc::clone(&clock), metrics };
+    let health = server::health(health_listener, health).map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
+
+    announce(&endpoint, health_port, &settings, keys.as_ref());
+    watch_clock(Arc::clone(&clock));
+    if let Some(keys) = keys {
+        watch_keys(keys, Duration::from_secs(settings.auth.key_file_poll_seconds));
+    }
+    let (rest_handle, health_handle) = (rest.handle(), health.handle());
+    actix::spawn(rest);
+    actix::spawn(health);
+    wait_for_signal().await.map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
+    info!("stopping");
+    rest_handle.stop(true).await;
+    health_handle.stop(false).await;
+    close(&coordinator, &clock).await;
+    Ok(())
+}
+
+/// Makes the data folder, and takes it for this process alone.
+fn lock_folder(folder: &Path) -> Result<File, Failure> {
+    let open = || -> io::Result<File> {
+        fs::create_dir_all(folder)?;
+        File::create(folder.join("lock"))
+    };
+    let lock = open().map_err(|failure| Failure::data("cannot use the data folder", folder, &failure))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(fs::TryLockError::WouldBlock) => {
+            Err(Failure::new(ExitCode::DataInUse, format!("the data folder '{}' is in use by another process", folder.display())))
+        }
+        Err(fs::TryLockError::Error(failure)) => Err(Failure::data("cannot lock the data folder", folder, &failure)),
+    }
+}
+
+fn certificates(settings: &Settings) -> Result<CertificateFiles, Failure> {
+    let configured = CertificateFiles::configured(settings.tls.cert.as_deref(), settings.tls.key.as_deref())?;
+    match configured {
+        Some(files) => Ok(files),
+        None => Ok(CertificateFiles::development(&settings.storage.data_path, &settings.server.host)?),
+    }
+}
+
+fn listen(host: &str, port: u16) -> Result<TcpListener, Failure> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    TcpListener::bind((bare, port)).map_err(|failure| Failure::new(ExitCode::Configuration, format!("cannot listen on {host}:{port}: {failure}")))
+}
+
+fn port_of(listener: &TcpListener) -> u16 {
+    listener.local_addr().map_or(0, |address| address.port())
+}
+
+fn open_clock(settings: &Settings) -> Result<Arc<ClockKeeper>, Failure> {
+    let folder = &settings.storage.data_path;
+    let bound = Duration::from_secs(settings.ttl.clock_jump_bound_seconds);
+    let hold = Duration::from_secs(settings.ttl.clock_jump_hold_seconds);
+    let clock = ClockKeeper::open(folder, bound, hold).map_err(|failure| Failure::data("cannot read the clock of", folder, &failure))?;
+    Ok(Arc::new(clock))
+}
+
+async fn open_coordinator(settings: &Settings, clock: &ClockKeeper) -> Result<Coordinator, Failure> {
+    let folder = settings.storage.data_path.clone();
+    let arbiters = (0..worker_count(settings)).map(|_| Arbiter::new().handle()).collect();
+    let admission =
+        Admission { shard_requests_max: settings.limits.shard_queue_max, node_bytes_max: settings.limits.node_inflight_bytes_max };
+    let shared = SharedResources::new(&settings.storage);
+    let host = ShardHost::new(arbiters, shared, clock.clock(), &folder, admission);
+    let policy = Policy {
+        shards_per_container: settings.limits.shards_per_container,
+        enforce_throughput: settings.limits.enforce_throughput,
+    };
+    let opened = tokio::task::spawn_blocking({
+        let folder = folder.clone();
+        move || Coordinator::open(folder, host, policy)
+    });
+    match opened.await {
+        Ok(Ok(coordinator)) => Ok(coordinator),
+        Ok(Err(failure)) => Err(Failure::data("cannot open the data folder", &folder, &failure)),
+        Err(failure) => Err(Failure::new(ExitCode::Failure, failure)),
+    }
+}
+
+fn worker_count(settings: &Settings) -> usize {
+    match settings.server.workers {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    }
+}
+
+/// Tells the person who started the node how to reach it.
+fn announce(endpoint: &str, health_port: u16, settings: &Settings, keys: Option<&KeySource>) {
+    println!("Bolide {} serves {endpoint}", env!("CARGO_PKG_VERSION"));
+    println!("  health     http://{}:{health_port}/status", settings.server.host);
+    println!("  data       {}", settings.storage.data_path.display());
+    match keys {
+        Some(source) => {
+            let keys = source.keys();
+            println!("  key        {}", keys.primary.base64());
+            println!("  connection {}", keys.connection_string(endpoint));
+        }
+        None => println!("  key        none: authentication is switched off"),
+    }
+}
+
+fn watch_clock(clock: Arc<ClockKeeper>) {
+    actix::spawn(async move {
+        loop {
+            tokio::time::sleep(CLOCK_TICK).await;
+            let clock = Arc::clone(&clock);
+            // The tick may write a file.
+            let _ = tokio::task::spawn_blocking(move || clock.tick()).await;
+        }
+    });
+}
+
+fn watch_keys(keys: KeySource, every: Duration) {
+    actix::spawn(async move {
+        loop {
+            tokio::time::sleep(every).await;
+            match keys.reload_if_changed() {
+                Ok(true) => info!("the account keys were replaced"),
+                Ok(false) => {}
+                Err(failure) => error!(%failure, "the new key file is not usable; the old keys stay"),
+            }
+        }
+    });
+}
+
+async fn wait_for_signal() -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+async fn close(coordinator: &Addr<Coordinator>, clock: &ClockKeeper) {
+    if coordinator.send(CloseAll).await.is_err() {
+        warn!("the coordinator was gone before its shards were closed; the journals have everything");
+    }
+    clock.store();
+    info!("stopped");
+}
