@@ -1,12 +1,18 @@
 //! What a node is measured against: a constant answer from the same HTTP server, without routes,
 //! signatures or a store.
 
+use std::time::Duration;
+
 use actix_web::http::Method;
 use actix_web::web::{self, Bytes};
 use actix_web::{App, HttpResponse, HttpServer};
 
 use super::item::{self, ITEM_BYTES, Random};
 use crate::model::error::{Error, Result};
+
+/// As the node has them.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
+const KEEP_ALIVE: Duration = Duration::from_secs(120);
 
 /// Serves until the process is stopped.
 pub fn serve(port: u16) -> Result<()> {
@@ -35,6 +41,9 @@ pub fn serve(port: u16) -> Result<()> {
             };
             App::new().default_service(web::to(answer))
         })
+        .workers(std::thread::available_parallelism().map_or(1, usize::from))
+        .client_request_timeout(HEADERS_TIMEOUT)
+        .keep_alive(KEEP_ALIVE)
         .bind_auto_h2c(("127.0.0.1", port))
         .map_err(failed)?
         .run()
