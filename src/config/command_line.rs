@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::layers::{Flag, Sources, load};
 use super::{DEFAULT_FILE, Settings};
+use crate::bench::BenchTask;
 use crate::model::error::{Error, Result};
 
 /// How the process ends; the numbers are part of the interface.
@@ -39,6 +40,8 @@ pub enum Command {
     Serve(Box<Settings>),
     /// Print a fresh account key.
     Key,
+    /// Measure: the load driver.
+    Bench(BenchTask),
     /// Print this text and end: the help or the version.
     Show(String),
 }
@@ -68,6 +71,9 @@ enum Task {
     Serve(Box<ServeFlags>),
     /// Print a fresh account key, for a key file
     Key,
+    /// Measure a node of its own
+    #[command(subcommand)]
+    Bench(BenchTask),
 }
 
 // All values are text here: the settings check them, the same way for file, environment and flags.
@@ -188,13 +194,19 @@ pub fn parse(
     match line.task {
         None => settings(&[&line.serve], environment),
         Some(Task::Serve(flags)) => settings(&[&line.serve, &flags], environment),
-        Some(Task::Key) => match line.serve.settings()?.first() {
-            Some(flag) => Err(Error::bad_request(format!(
-                "flag {} is not for key",
-                flag.shown
-            ))),
-            None => Ok(Command::Key),
-        },
+        Some(Task::Key) => alone(&line.serve, "key", Command::Key),
+        Some(Task::Bench(task)) => alone(&line.serve, "bench", Command::Bench(task)),
+    }
+}
+
+/// A command that takes none of the flags that serve.
+fn alone(flags: &ServeFlags, name: &str, command: Command) -> Result<Command> {
+    match flags.settings()?.first() {
+        Some(flag) => Err(Error::bad_request(format!(
+            "flag {} is not for {name}",
+            flag.shown
+        ))),
+        None => Ok(command),
     }
 }
 
@@ -241,6 +253,7 @@ fn one_line(error: &clap::Error) -> String {
 mod tests {
     use super::super::{LogFormat, Protocol};
     use super::*;
+    use crate::bench::CaseName;
 
     fn parsed(arguments: &[&str], environment: &[(&str, &str)]) -> Result<Command> {
         let arguments = ["bolide"].iter().chain(arguments).map(OsString::from);
@@ -352,7 +365,7 @@ mod tests {
 
     #[test]
     fn bad_values_get_one_line_that_names_them() {
-        let table: [(&[&str], &[&str]); 20] = [
+        let table: [(&[&str], &[&str]); 25] = [
             (&["--port", "99999"], &["--port", "99999", "0 to 65535"]),
             (&["--port", "-1"], &["--port", "-1"]),
             (&["--port", "http"], &["--port", "'http'"]),
@@ -397,6 +410,14 @@ mod tests {
             (&["--prot", "1"], &["'--prot'", "--port"]),
             (&["sevre"], &["'sevre'", "serve"]),
             (&["--port", "1", "key"], &["--port", "key"]),
+            (&["--port", "1", "bench", "node"], &["--port", "bench"]),
+            (
+                &["bench", "node", "--only", "x"],
+                &["--only", "'x'", "few-due"],
+            ),
+            (&["bench", "node", "--items", "9"], &["--items", "9"]),
+            (&["bench", "node", "--seconds", "0"], &["--seconds", "'0'"]),
+            (&["bench", "nodes"], &["'nodes'", "node"]),
         ];
         for (arguments, fragments) in table {
             let error = parsed(arguments, &[])
@@ -458,5 +479,16 @@ mod tests {
             Ok(Command::Show(version.to_owned()))
         );
         assert_eq!(parsed(&["key"], &[]), Ok(Command::Key));
+        match parsed(
+            &["bench", "node", "--only", "create", "--items", "5000"],
+            &[],
+        ) {
+            Ok(Command::Bench(BenchTask::Node(options))) => {
+                assert_eq!(options.only, [CaseName::Create]);
+                assert_eq!(options.items, 5_000);
+                assert_eq!(options.connections, 64);
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }

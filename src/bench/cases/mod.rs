@@ -1,0 +1,118 @@
+//! The cases: one file for each thing that a node has to reach.
+
+mod create;
+mod few_due;
+mod mass_expiry;
+mod million;
+mod point_read;
+mod startup;
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::item::BATCH_ITEMS;
+use super::measure::{Extent, Measured};
+use super::node::Bench;
+use super::options::{CaseName, NodeBench};
+use super::report::{Bar, Report, Unit};
+use crate::model::error::Result;
+
+/// Operations over which a server's CPU time is taken, at least.
+const OPERATIONS_MIN: u64 = 100_000;
+/// Syncs of the probe that says what a sync costs here.
+const PROBE_SYNCS: usize = 50;
+
+/// What all cases need.
+struct Context<'a> {
+    bench: Bench,
+    options: &'a NodeBench,
+    report: &'a RefCell<Report>,
+}
+
+impl Context<'_> {
+    fn add(&self, case: &'static str, figure: &str, value: f64, unit: Unit, bar: Bar) {
+        self.report.borrow_mut().add(case, figure, value, unit, bar);
+    }
+
+    fn add_measured(&self, case: &'static str, name: &str, measured: &Measured) {
+        self.report.borrow_mut().add_measured(case, name, measured);
+    }
+
+    /// The length of one round. A smoke run with few items does few operations too.
+    fn extent(&self) -> Extent {
+        Extent {
+            length: self.length(),
+            operations_min: OPERATIONS_MIN.min(u64::from(self.options.items)),
+        }
+    }
+
+    fn length(&self) -> Duration {
+        Duration::from_secs_f64(self.options.seconds)
+    }
+
+    /// The size of the large containers, in whole batches.
+    fn items(&self) -> u32 {
+        self.options.items.div_ceil(BATCH_ITEMS) * BATCH_ITEMS
+    }
+}
+
+/// Runs all cases that are asked for. Their figures are in the report even if a later one fails.
+pub async fn run(options: &NodeBench, report: &RefCell<Report>) -> Result<()> {
+    let context = Context {
+        bench: Bench::new(options.data_path.as_deref())?,
+        options,
+        report,
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    context.add("machine", "cores", cores as f64, Unit::Count, Bar::None);
+    if let Some(sync) = sync_micros(context.bench.scratch.path()) {
+        let figure = "sync of a 4 KB append, p50";
+        context.add("machine", figure, sync, Unit::Micros, Bar::None);
+    }
+    if options.wants(CaseName::Startup) {
+        startup::run(&context).await?;
+    }
+    if options.wants(CaseName::PointRead) {
+        point_read::run(&context).await?;
+    }
+    if options.wants(CaseName::Create) {
+        create::run(&context).await?;
+    }
+    if options.wants(CaseName::Million) || options.wants(CaseName::FewDue) {
+        million::run(&context).await?;
+    }
+    if options.wants(CaseName::MassExpiry) {
+        mass_expiry::run(&context).await?;
+    }
+    Ok(())
+}
+
+/// What the disk below this folder takes to make a small append durable. On a folder in memory it
+/// is next to nothing, and the figures of writes say little.
+fn sync_micros(folder: &Path) -> Option<f64> {
+    let path = folder.join("sync-probe");
+    let mut file = File::create(&path).ok()?;
+    let mut times = Vec::with_capacity(PROBE_SYNCS);
+    for _ in 0..PROBE_SYNCS {
+        file.write_all(&[7; 4096]).ok()?;
+        let begun = Instant::now();
+        file.sync_data().ok()?;
+        times.push(begun.elapsed().as_secs_f64() * 1e6);
+    }
+    // The probe is a few hundred kilobytes; the scratch folder takes it away if this does not.
+    let _ = std::fs::remove_file(&path);
+    Some(median(&mut times))
+}
+
+/// The middle value; not a number if there is none.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / (1024.0 * 1024.0)
+}

@@ -1,0 +1,245 @@
+//! Server processes and what the system says of them.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use crate::model::error::{Error, Result};
+
+/// Clock ticks a second in which Linux shows CPU times to programs, whatever the kernel uses.
+const TICKS_PER_SECOND: u64 = 100;
+/// Blocks in which file sizes on disk are counted, in bytes.
+const BLOCK_BYTES: u64 = 512;
+/// How long a server may take to answer its first request.
+const START_SECONDS_MAX: u64 = 120;
+/// How long a server may take to end.
+const STOP_SECONDS_MAX: u64 = 60;
+/// How often a server that starts is asked.
+const START_POLL: Duration = Duration::from_millis(1);
+
+/// A folder for one run, removed with all it holds.
+pub struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    pub fn create(parent: Option<&Path>) -> Result<Self> {
+        let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
+        let path = parent.join(format!("bolide-bench-{}", std::process::id()));
+        fs::create_dir_all(&path)
+            .and_then(|()| path.canonicalize())
+            .map_or_else(
+                |error| {
+                    Err(Error::bad_request(format!(
+                        "cannot make the folder '{}': {error}",
+                        path.display()
+                    )))
+                },
+                |path| Ok(Self { path }),
+            )
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nothing can be done about a folder that stays; its name says whose it was.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A server of this same binary in a process of its own, killed when it is dropped.
+pub struct Server {
+    name: &'static str,
+    child: Child,
+    started: Instant,
+    log: PathBuf,
+    pub port: u16,
+}
+
+impl Server {
+    /// Starts this binary with these arguments. It runs in the scratch folder, so that it finds no
+    /// config file, and its messages go to a file there.
+    pub fn spawn(
+        name: &'static str,
+        scratch: &Scratch,
+        arguments: &[String],
+        port: u16,
+    ) -> Result<Self> {
+        let cannot = |error| Error::unavailable(format!("cannot start the {name}: {error}"));
+        let binary = std::env::current_exe().map_err(cannot)?;
+        let log = scratch.path().join(format!("{name}.log"));
+        let output = File::create(&log).map_err(cannot)?;
+        let messages = output.try_clone().map_err(cannot)?;
+        let started = Instant::now();
+        let child = Command::new(binary)
+            .args(arguments)
+            .current_dir(scratch.path())
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(messages)
+            .spawn()
+            .map_err(cannot)?;
+        Ok(Self {
+            name,
+            child,
+            started,
+            log,
+            port,
+        })
+    }
+
+    /// Waits until the server answers this request with 200; the time since its start.
+    pub async fn answering(&mut self, request: &[u8]) -> Result<Duration> {
+        let mut last = None;
+        while self.started.elapsed() < Duration::from_secs(START_SECONDS_MAX) {
+            if let Ok(mut connection) = Connection::open(self.port).await
+                && let Ok(answer) = connection.exchange(request).await
+            {
+                let elapsed = self.started.elapsed();
+                if answer.status == 200 {
+                    return Ok(elapsed);
+                }
+                last = Some(answer.status);
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(self.failure(&format!("ended at its start ({status})")));
+            }
+            tokio::time::sleep(START_POLL).await;
+        }
+        let last = last.map_or_else(String::new, |status| format!(", but {status}"));
+        Err(self.failure(&format!(
+            "did not answer with 200 within {START_SECONDS_MAX} s{last}"
+        )))
+    }
+
+    fn failure(&self, what: &str) -> Error {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let last = log.lines().rev().find(|line| !line.trim().is_empty());
+        let last = last.unwrap_or("it logged nothing");
+        Error::unavailable(format!("the {} {what}: {last}", self.name))
+    }
+
+    /// User and system time of the whole process so far.
+    pub fn cpu(&self) -> Result<Duration> {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let text = fs::read_to_string(path).map_err(|_| self.failure("is gone"))?;
+        let ticks = cpu_ticks(&text).ok_or_else(|| self.failure("has an unreadable stat file"))?;
+        Ok(Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND))
+    }
+
+    /// Resident memory, in bytes: now, and the most it ever was.
+    pub fn resident_bytes(&self) -> Result<(u64, u64)> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = fs::read_to_string(path).map_err(|_| self.failure("is gone"))?;
+        let field = |name| kilobytes(&text, name).map(|kilobytes| kilobytes * 1_024);
+        field("VmRSS:")
+            .zip(field("VmHWM:"))
+            .ok_or_else(|| self.failure("is gone"))
+    }
+
+    /// Asks the server to end and waits until it has; how long it took.
+    pub async fn stop(mut self) -> Result<Duration> {
+        let asked = Instant::now();
+        // The standard library can only kill; the shell can ask.
+        let command = format!("kill -TERM {}", self.child.id());
+        let sent = Command::new("sh").args(["-c", &command]).status();
+        if !sent.is_ok_and(|status| status.success()) {
+            return Err(self.failure("could not be asked to end"));
+        }
+        while asked.elapsed() < Duration::from_secs(STOP_SECONDS_MAX) {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return if status.success() {
+                    Ok(asked.elapsed())
+                } else {
+                    Err(self.failure(&format!("did not end cleanly ({status})")))
+                };
+            }
+            tokio::time::sleep(START_POLL).await;
+        }
+        Err(self.failure(&format!("did not end within {STOP_SECONDS_MAX} s")))
+    }
+}
+
+impl Drop for Server {
+    /// `kill -9`: also how a case makes a node crash.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port of 127.0.0.1 that nobody listens on now.
+pub fn free_port() -> Result<u16> {
+    std::net::TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|error| Error::unavailable(format!("no port is free: {error}")))
+}
+
+/// What a folder takes on disk, in bytes. Files that vanish meanwhile count nothing.
+pub fn disk_bytes(folder: &Path) -> u64 {
+    let mut folders = vec![folder.to_owned()];
+    let mut bytes = 0;
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(&folder) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            match entry.metadata() {
+                Ok(metadata) if metadata.is_dir() => folders.push(entry.path()),
+                Ok(metadata) => bytes += metadata.blocks() * BLOCK_BYTES,
+                Err(_) => {}
+            }
+        }
+    }
+    bytes
+}
+
+/// User and system ticks of a stat file. The name in it, in parentheses, can hold anything.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+fn kilobytes(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_proc_are_understood() {
+        let stat = "12 (a) b) S 1 12 12 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 9 0 1 2 3";
+        assert_eq!(cpu_ticks(stat), Some(300));
+        assert_eq!(cpu_ticks("12 (a) S 1"), None);
+        let status = "Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t    1024 kB\n";
+        assert_eq!(kilobytes(status, "VmRSS:"), Some(1_024));
+        assert_eq!(kilobytes(status, "VmSwap:"), None);
+        assert!(cpu_ticks(&fs::read_to_string("/proc/self/stat").unwrap()).is_some());
+    }
+
+    #[test]
+    fn a_folders_files_are_added_up_at_every_depth() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("a/b");
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(inner.join("x"), vec![1; 100_000]).unwrap();
+        fs::write(folder.path().join("y"), vec![1; 50_000]).unwrap();
+        let bytes = disk_bytes(folder.path());
+        assert!((150_000..300_000).contains(&bytes), "{bytes}");
+        assert_eq!(disk_bytes(&inner.join("none")), 0);
+    }
+}

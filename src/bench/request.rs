@@ -1,0 +1,98 @@
+//! Requests as the bytes that go over the wire.
+
+use std::io::Write as _;
+
+use super::item;
+use super::signer::{Signed, Signer};
+
+/// The one database of a run.
+pub const DATABASE: &str = "bench";
+
+pub struct Request<'a> {
+    pub verb: &'static str,
+    pub path: &'a str,
+    pub resource_type: &'a str,
+    pub link: &'a str,
+    /// Besides those that every request has.
+    pub headers: Vec<(&'a str, &'a str)>,
+    pub body: &'a [u8],
+}
+
+impl Request<'_> {
+    /// Appends the request, signed in this second.
+    pub fn write(&self, target: &mut Vec<u8>, signer: &Signer, second: u64) {
+        write_start(target, self.verb, self.path);
+        let verb_lower = &self.verb.to_ascii_lowercase();
+        let (resource_type, link) = (self.resource_type, self.link);
+        let signed = Signed {
+            verb_lower,
+            resource_type,
+            link,
+        };
+        signer.write_headers(target, &signed, second);
+        for (name, value) in &self.headers {
+            // Writing to a vector cannot fail.
+            let _ = write!(target, "{name}: {value}\r\n");
+        }
+        write_body(target, self.body);
+    }
+}
+
+/// The request line and the headers that never change.
+pub fn write_start(target: &mut Vec<u8>, verb: &str, path: &str) {
+    let _ = write!(
+        target,
+        "{verb} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: application/json\r\n\
+         x-ms-version: 2020-07-15\r\n"
+    );
+}
+
+/// The end of the head, and the body if there is one.
+pub fn write_body(target: &mut Vec<u8>, body: &[u8]) {
+    if !body.is_empty() {
+        let _ = write!(
+            target,
+            "content-type: application/json\r\ncontent-length: {}\r\n",
+            body.len()
+        );
+    }
+    target.extend_from_slice(b"\r\n");
+    target.extend_from_slice(body);
+}
+
+/// The header value that names a partition key of one text.
+pub fn partition_key_header(partition_key: &str) -> String {
+    format!(r#"["{partition_key}"]"#)
+}
+
+/// The path of a container, without its leading slash: also what signatures call it.
+pub fn container_link(container: &str) -> String {
+    format!("dbs/{DATABASE}/colls/{container}")
+}
+
+/// A point read of one item.
+pub struct ItemRead {
+    path: String,
+    key: String,
+}
+
+impl ItemRead {
+    /// Of the item with this number in a loaded container.
+    pub fn new(container_link: &str, number: u32) -> Self {
+        Self {
+            path: format!("/{container_link}/docs/{}", item::id(number)),
+            key: partition_key_header(&item::partition_key(number)),
+        }
+    }
+
+    pub fn request(&self) -> Request<'_> {
+        Request {
+            verb: "GET",
+            path: &self.path,
+            resource_type: "docs",
+            link: self.path.trim_start_matches('/'),
+            headers: vec![("x-ms-documentdb-partitionkey", &self.key)],
+            body: b"",
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! What the connections of the cases send.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use super::connection::Answer;
+use super::item::{self, BATCH_ITEMS, ITEM_BYTES, Random};
+use super::load::Script;
+use super::request::{
+    ItemRead, Request, container_link, partition_key_header, write_body, write_start,
+};
+use super::signer::{Signed, Signer, unix_seconds};
+
+/// Items that point reads go to, spread evenly over the container: enough that none is special,
+/// few enough that signing them once a second costs the driver next to nothing.
+const POINT_READ_IDS: u32 = 10_000;
+
+/// Point reads of items that are there, one after the other.
+pub struct PointReads {
+    signer: Signer,
+    link: String,
+    reads: Vec<PreparedRead>,
+    turn: usize,
+}
+
+struct PreparedRead {
+    number: u32,
+    /// The second in which the bytes were signed.
+    second: u64,
+    bytes: Vec<u8>,
+}
+
+impl PointReads {
+    /// One script for each connection over a container that holds the items 0 to `items`.
+    pub fn spread(
+        signer: &Signer,
+        container: &str,
+        items: u32,
+        connections: u32,
+    ) -> Vec<Box<dyn Script>> {
+        let reads = POINT_READ_IDS.min(items).max(connections);
+        let number = |read: u32| (u64::from(read) * u64::from(items) / u64::from(reads)) as u32;
+        let script = |connection: u32| {
+            let mine = (connection..reads).step_by(connections as usize);
+            let prepared = mine.map(|read| PreparedRead {
+                number: number(read),
+                second: 0,
+                bytes: Vec::new(),
+            });
+            Box::new(Self {
+                signer: signer.clone(),
+                link: container_link(container),
+                reads: prepared.collect(),
+                turn: 0,
+            }) as Box<dyn Script>
+        };
+        (0..connections).map(script).collect()
+    }
+}
+
+impl Script for PointReads {
+    fn next(&mut self) -> Option<&[u8]> {
+        self.turn = (self.turn + 1) % self.reads.len().max(1);
+        let read = self.reads.get_mut(self.turn)?;
+        let second = unix_seconds();
+        if read.second != second {
+            let item = ItemRead::new(&self.link, read.number);
+            read.bytes.clear();
+            item.request().write(&mut read.bytes, &self.signer, second);
+            read.second = second;
+        }
+        Some(&read.bytes)
+    }
+
+    fn accepts(&mut self, answer: Answer<'_>) -> bool {
+        answer.status == 200 && answer.body.len() >= ITEM_BYTES
+    }
+}
+
+/// Creates of items with a partition key each.
+pub struct Creates {
+    signer: Signer,
+    link: String,
+    /// First characters of the ids: differs between connections and rounds.
+    prefix: String,
+    count: u32,
+    /// The signed header lines, good for all requests of a second.
+    signed: Vec<u8>,
+    second: u64,
+    random: Random,
+    body: Vec<u8>,
+    request: Vec<u8>,
+}
+
+impl Creates {
+    /// One script for each connection; `round` must differ between loads of one container.
+    pub fn spread(
+        signer: &Signer,
+        container: &str,
+        round: u32,
+        connections: u32,
+    ) -> Vec<Box<dyn Script>> {
+        let script = |connection: u32| {
+            Box::new(Self {
+                signer: signer.clone(),
+                link: container_link(container),
+                prefix: format!("r{round:03}c{connection:04}n"),
+                count: 0,
+                signed: Vec::new(),
+                second: 0,
+                random: Random::new(u64::from(round) << 32 | u64::from(connection)),
+                body: Vec::new(),
+                request: Vec::new(),
+            }) as Box<dyn Script>
+        };
+        (0..connections).map(script).collect()
+    }
+}
+
+impl Script for Creates {
+    fn next(&mut self) -> Option<&[u8]> {
+        let second = unix_seconds();
+        if self.second != second {
+            let signed = Signed {
+                verb_lower: "post",
+                resource_type: "docs",
+                link: &self.link,
+            };
+            self.signed.clear();
+            self.signer.write_headers(&mut self.signed, &signed, second);
+            self.second = second;
+        }
+        self.count += 1;
+        let id = format!("{}{:08}", self.prefix, self.count);
+        self.body.clear();
+        item::write(&mut self.body, &id, &id, None, &mut self.random);
+        self.request.clear();
+        write_start(&mut self.request, "POST", &format!("/{}/docs", self.link));
+        self.request.extend_from_slice(&self.signed);
+        self.request
+            .extend_from_slice(b"x-ms-documentdb-partitionkey: ");
+        let key = partition_key_header(&id);
+        self.request.extend_from_slice(key.as_bytes());
+        self.request.extend_from_slice(b"\r\n");
+        write_body(&mut self.request, &self.body);
+        Some(&self.request)
+    }
+
+    fn accepts(&mut self, answer: Answer<'_>) -> bool {
+        answer.status == 201
+    }
+}
+
+/// When the items of a batch fall due: the second is known but for the time the write took.
+#[derive(Debug, Default)]
+pub struct DueBounds {
+    earliest: AtomicU64,
+    latest: AtomicU64,
+}
+
+impl DueBounds {
+    /// Nobody may miss the items before this second.
+    pub fn earliest(&self) -> u64 {
+        self.earliest.load(Ordering::Relaxed)
+    }
+
+    /// Nobody may see the items from this second on.
+    pub fn latest(&self) -> u64 {
+        self.latest.load(Ordering::Relaxed)
+    }
+
+    pub fn set_earliest(&self, second: u64) {
+        self.earliest.store(second, Ordering::Relaxed);
+    }
+
+    pub fn set_latest(&self, second: u64) {
+        self.latest.store(second, Ordering::Relaxed);
+    }
+}
+
+/// What is loaded into a container, shared by the connections that load it.
+pub struct Cargo {
+    pub container: &'static str,
+    /// Number of the first item; a multiple of [`BATCH_ITEMS`].
+    pub first_item: u32,
+    pub batches: u32,
+    pub due: Due,
+    next_batch: AtomicU32,
+    is_late: AtomicBool,
+}
+
+/// When loaded items expire.
+pub enum Due {
+    /// Without a ttl of their own.
+    Inherit,
+    /// All of them after the same time.
+    After(u64),
+    /// Spread over this many seconds from a second on, whenever they were written.
+    At {
+        second: u64,
+        spread_seconds: u64,
+        bounds: Vec<DueBounds>,
+    },
+}
+
+impl Cargo {
+    pub fn new(container: &'static str, first_item: u32, items: u32, due: Due) -> Arc<Self> {
+        Arc::new(Self {
+            container,
+            first_item,
+            batches: items.div_ceil(BATCH_ITEMS),
+            due,
+            next_batch: AtomicU32::new(0),
+            is_late: AtomicBool::new(false),
+        })
+    }
+
+    /// Of each batch, if its items are due at a second.
+    pub fn bounds(&self) -> &[DueBounds] {
+        match &self.due {
+            Due::At { bounds, .. } => bounds,
+            _ => &[],
+        }
+    }
+
+    /// Whether items were left out because their second had come.
+    pub fn is_late(&self) -> bool {
+        self.is_late.load(Ordering::Relaxed)
+    }
+
+    /// One script for each connection.
+    pub fn scripts(self: &Arc<Self>, signer: &Signer, connections: u32) -> Vec<Box<dyn Script>> {
+        let script = |connection: u32| {
+            Box::new(Batches {
+                signer: signer.clone(),
+                link: container_link(self.container),
+                cargo: Arc::clone(self),
+                batch: 0,
+                ttl: None,
+                random: Random::new(u64::from(self.first_item) << 32 | u64::from(connection)),
+                body: Vec::new(),
+                request: Vec::new(),
+            }) as Box<dyn Script>
+        };
+        (0..connections).map(script).collect()
+    }
+}
+
+/// Transactional batches that load a container.
+struct Batches {
+    signer: Signer,
+    link: String,
+    cargo: Arc<Cargo>,
+    batch: u32,
+    ttl: Option<u64>,
+    random: Random,
+    body: Vec<u8>,
+    request: Vec<u8>,
+}
+
+impl Batches {
+    /// The bounds of the current batch, if its items are due at a second.
+    fn bounds(&self) -> Option<&DueBounds> {
+        self.cargo.bounds().get(self.batch as usize)
+    }
+
+    fn write_body(&mut self) {
+        let first = self.cargo.first_item + self.batch * BATCH_ITEMS;
+        let key = item::partition_key(first);
+        self.body.clear();
+        self.body.push(b'[');
+        for number in first..first + BATCH_ITEMS {
+            if number > first {
+                self.body.push(b',');
+            }
+            self.body
+                .extend_from_slice(br#"{"operationType":"Create","resourceBody":"#);
+            let id = item::id(number);
+            item::write(&mut self.body, &id, &key, self.ttl, &mut self.random);
+            self.body.push(b'}');
+        }
+        self.body.push(b']');
+    }
+}
+
+impl Script for Batches {
+    fn next(&mut self) -> Option<&[u8]> {
+        self.batch = self.cargo.next_batch.fetch_add(1, Ordering::Relaxed);
+        if self.batch >= self.cargo.batches {
+            return None;
+        }
+        let now = unix_seconds();
+        self.ttl = match &self.cargo.due {
+            Due::Inherit => None,
+            Due::After(seconds) => Some(*seconds),
+            Due::At {
+                second,
+                spread_seconds,
+                ..
+            } => {
+                let due = second + u64::from(self.batch) % spread_seconds;
+                if due <= now + 1 {
+                    self.cargo.is_late.store(true, Ordering::Relaxed);
+                    return None;
+                }
+                Some(due - now)
+            }
+        };
+        if let (Some(bounds), Some(ttl)) = (self.bounds(), self.ttl) {
+            bounds.set_earliest(now + ttl);
+        }
+        self.write_body();
+        let first = self.cargo.first_item + self.batch * BATCH_ITEMS;
+        let path = format!("/{}/docs", self.link);
+        let key = partition_key_header(&item::partition_key(first));
+        let request = Request {
+            verb: "POST",
+            path: &path,
+            resource_type: "docs",
+            link: &self.link,
+            headers: vec![
+                ("x-ms-cosmos-is-batch-request", "True"),
+                ("x-ms-cosmos-batch-atomic", "True"),
+                ("x-ms-cosmos-batch-continue-on-error", "False"),
+                ("prefer", "return=minimal"),
+                ("x-ms-documentdb-partitionkey", &key),
+            ],
+            body: &self.body,
+        };
+        self.request.clear();
+        request.write(&mut self.request, &self.signer, now);
+        Some(&self.request)
+    }
+
+    fn accepts(&mut self, answer: Answer<'_>) -> bool {
+        if let (Some(bounds), Some(ttl)) = (self.bounds(), self.ttl) {
+            bounds.set_latest(unix_seconds() + ttl);
+        }
+        answer.status == 200
+    }
+}
