@@ -21,6 +21,9 @@ struct Inner {
     /// The highest second that anybody was told.
     issued: AtomicI64,
     purging_paused: AtomicBool,
+    /// Absent for clocks that a test drives.
+    guard: Option<Mutex<JumpGuard>>,
+    started: Instant,
 }
 
 enum Source {
@@ -29,18 +32,26 @@ enum Source {
 }
 
 impl Clock {
-    /// The machine's clock, not before `floor`.
-    pub fn system(floor: i64) -> Self {
-        Self::from_source(Source::System, floor)
+    /// The machine's clock, not before `floor`, guarded against jumps.
+    pub fn system(floor: i64, bound: Duration, hold: Duration) -> Self {
+        let guard = JumpGuard::new(bound, hold, wall_seconds(), Duration::ZERO);
+        Self::from_source(Source::System, floor, Some(Mutex::new(guard)))
     }
 
     /// A clock that a test drives by hand.
     pub fn manual(now: i64) -> Self {
-        Self::from_source(Source::Manual(AtomicI64::new(now)), now)
+        Self::from_source(Source::Manual(AtomicI64::new(now)), now, None)
     }
 
-    fn from_source(source: Source, floor: i64) -> Self {
-        Self(Arc::new(Inner { source, issued: AtomicI64::new(floor), purging_paused: AtomicBool::new(false) }))
+    fn from_source(source: Source, floor: i64, guard: Option<Mutex<JumpGuard>>) -> Self {
+        let (issued, purging_paused) = (AtomicI64::new(floor), AtomicBool::new(false));
+        Self(Arc::new(Inner {
+            source,
+            issued,
+            purging_paused,
+            guard,
+            started: Instant::now(),
+        }))
     }
 
     pub fn now(&self) -> i64 {
@@ -59,13 +70,51 @@ impl Clock {
         }
     }
 
-    /// Whether the clock is suspect, so that nothing may be destroyed on its word.
+    /// Whether the clock is suspect, so that nothing may be destroyed on its word. Reads both clocks, so that no
+    /// jump slips through between two looks.
     pub fn purging_paused(&self) -> bool {
+        if let Some(guard) = &self.0.guard
+            && let Ok(mut guard) = guard.lock()
+        {
+            let verdict = guard.observe(wall_seconds(), self.0.started.elapsed());
+            drop(guard);
+            self.heed(verdict);
+        }
         self.0.purging_paused.load(Ordering::Relaxed)
     }
 
-    pub fn set_purging_paused(&self, paused: bool) {
-        self.0.purging_paused.store(paused, Ordering::Relaxed);
+    fn heed(&self, verdict: Verdict) {
+        let paused = match verdict {
+            Verdict::Steady => return,
+            Verdict::Suspect { .. } => true,
+            Verdict::Settled => false,
+        };
+        if self.0.purging_paused.swap(paused, Ordering::Relaxed) == paused {
+            return;
+        }
+        metrics::gauge!(crate::telemetry::EXPIRY_PAUSED).set(f64::from(u8::from(paused)));
+        match verdict {
+            Verdict::Suspect { ahead_seconds } => {
+                metrics::counter!(crate::telemetry::CLOCK_JUMPS).increment(1);
+                warn!(
+                    ahead_seconds,
+                    "the clock jumped forward; purging is paused until it is confirmed or has lasted"
+                );
+            }
+            Verdict::Steady | Verdict::Settled => {
+                warn!("the clock is trusted again; purging goes on")
+            }
+        }
+    }
+
+    /// The operator's word that the time is right.
+    pub fn confirm(&self) {
+        if let Some(guard) = &self.0.guard
+            && let Ok(mut guard) = guard.lock()
+        {
+            guard.confirm(wall_seconds(), self.0.started.elapsed());
+        }
+        self.heed(Verdict::Settled);
     }
 
     fn issued(&self) -> i64 {
@@ -80,10 +129,17 @@ impl Clock {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the door to the wall clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the door to the wall clock"
+)]
 fn wall_seconds() -> i64 {
     // A clock before 1970 counts as 1970.
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| {
+            i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+        })
 }
 
 /// Notices when the wall clock runs away from the monotonic one.
@@ -102,14 +158,21 @@ pub struct JumpGuard {
 pub enum Verdict {
     Steady,
     /// The wall clock is this many seconds ahead of where it should be.
-    Suspect { ahead_seconds: i64 },
+    Suspect {
+        ahead_seconds: i64,
+    },
     /// A suspect jump has lasted long enough to be believed, or went away.
     Settled,
 }
 
 impl JumpGuard {
     pub fn new(bound: Duration, hold: Duration, wall: i64, monotonic: Duration) -> Self {
-        Self { bound, hold, offset: wall - whole_seconds(monotonic), suspect_since: None }
+        Self {
+            bound,
+            hold,
+            offset: wall - whole_seconds(monotonic),
+            suspect_since: None,
+        }
     }
 
     /// Takes one reading of both clocks.
@@ -119,7 +182,11 @@ impl JumpGuard {
         if ahead_seconds <= whole_seconds(self.bound) {
             // Small corrections are followed, so that they do not add up to a jump.
             self.offset = offset;
-            return if self.suspect_since.take().is_some() { Verdict::Settled } else { Verdict::Steady };
+            return if self.suspect_since.take().is_some() {
+                Verdict::Settled
+            } else {
+                Verdict::Steady
+            };
         }
         let since = *self.suspect_since.get_or_insert(monotonic);
         if monotonic.saturating_sub(since) >= self.hold {
@@ -140,11 +207,9 @@ fn whole_seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Watches a node's clock once a second: guards against jumps and keeps the highest issued time on disk.
+/// Keeps a node's highest issued time on disk.
 pub struct ClockKeeper {
     clock: Clock,
-    guard: Mutex<JumpGuard>,
-    started: Instant,
     file: PathBuf,
     stored: AtomicI64,
 }
@@ -155,19 +220,23 @@ impl ClockKeeper {
         let file = folder.join("clock");
         let floor = match fs::read_to_string(&file) {
             Ok(text) => text.trim().parse().map_err(|_| {
-                io::Error::new(io::ErrorKind::InvalidData, format!("{} holds {text:?}, not a number of seconds", file.display()))
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("{} holds {text:?}, not a number of seconds", file.display()),
+                )
             })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => return Err(error),
         };
         let wall = wall_seconds();
         if floor > wall {
-            warn!(behind_seconds = floor - wall, "the machine's clock is behind the time already issued; waiting for it there");
+            warn!(
+                behind_seconds = floor - wall,
+                "the machine's clock is behind the time already issued; waiting for it there"
+            );
         }
         Ok(Self {
-            clock: Clock::system(floor),
-            guard: Mutex::new(JumpGuard::new(bound, hold, wall, Duration::ZERO)),
-            started: Instant::now(),
+            clock: Clock::system(floor, bound, hold),
             file,
             stored: AtomicI64::new(floor),
         })
@@ -177,39 +246,12 @@ impl ClockKeeper {
         self.clock.clone()
     }
 
-    /// One reading; to be called about once a second, off the event loop because it may write.
+    /// To be called about once a second, off the event loop because it may write.
     pub fn tick(&self) {
-        let verdict = match self.guard.lock() {
-            Ok(mut guard) => guard.observe(wall_seconds(), self.started.elapsed()),
-            Err(_) => return,
-        };
-        match verdict {
-            Verdict::Steady => {}
-            Verdict::Suspect { ahead_seconds } => {
-                if !self.clock.purging_paused() {
-                    metrics::counter!(crate::telemetry::CLOCK_JUMPS).increment(1);
-                    warn!(ahead_seconds, "the clock jumped forward; purging is paused until it is confirmed or has lasted");
-                }
-                self.clock.set_purging_paused(true);
-            }
-            Verdict::Settled => {
-                warn!("the clock is trusted again; purging goes on");
-                self.clock.set_purging_paused(false);
-            }
-        }
-        metrics::gauge!(crate::telemetry::EXPIRY_PAUSED).set(f64::from(u8::from(self.clock.purging_paused())));
         // A suspect time is not kept: a restart with a mended clock brings everything back.
         if !self.clock.purging_paused() {
             self.store();
         }
-    }
-
-    /// The operator's word that the time is right.
-    pub fn confirm(&self) {
-        if let Ok(mut guard) = self.guard.lock() {
-            guard.confirm(wall_seconds(), self.started.elapsed());
-        }
-        self.clock.set_purging_paused(false);
     }
 
     /// Keeps the highest issued time, so that the next start does not go back behind it.
@@ -245,7 +287,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ahead = wall_seconds() + 1_000;
         fs::write(folder.path().join("clock"), ahead.to_string()).unwrap();
-        let keeper = ClockKeeper::open(folder.path(), Duration::from_secs(60), Duration::from_secs(300)).unwrap();
+        let keeper = ClockKeeper::open(
+            folder.path(),
+            Duration::from_secs(60),
+            Duration::from_secs(300),
+        )
+        .unwrap();
         assert_eq!(keeper.clock().now(), ahead);
     }
 
@@ -253,12 +300,23 @@ mod tests {
     fn a_damaged_clock_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("clock"), "yesterday").unwrap();
-        let error = ClockKeeper::open(folder.path(), Duration::from_secs(60), Duration::from_secs(300)).err().unwrap();
+        let error = ClockKeeper::open(
+            folder.path(),
+            Duration::from_secs(60),
+            Duration::from_secs(300),
+        )
+        .err()
+        .unwrap();
         assert!(error.to_string().contains("yesterday"), "{error}");
     }
 
     fn guard() -> JumpGuard {
-        JumpGuard::new(Duration::from_secs(60), Duration::from_secs(300), 1_000, Duration::ZERO)
+        JumpGuard::new(
+            Duration::from_secs(60),
+            Duration::from_secs(300),
+            1_000,
+            Duration::ZERO,
+        )
     }
 
     #[test]
@@ -266,8 +324,14 @@ mod tests {
         let mut guard = guard();
         let seconds = Duration::from_secs;
         assert_eq!(guard.observe(1_010, seconds(10)), Verdict::Steady);
-        assert_eq!(guard.observe(1_111, seconds(11)), Verdict::Suspect { ahead_seconds: 100 });
-        assert_eq!(guard.observe(1_400, seconds(300)), Verdict::Suspect { ahead_seconds: 100 });
+        assert_eq!(
+            guard.observe(1_111, seconds(11)),
+            Verdict::Suspect { ahead_seconds: 100 }
+        );
+        assert_eq!(
+            guard.observe(1_400, seconds(300)),
+            Verdict::Suspect { ahead_seconds: 100 }
+        );
         assert_eq!(guard.observe(1_411, seconds(311)), Verdict::Settled);
         assert_eq!(guard.observe(1_412, seconds(312)), Verdict::Steady);
     }
@@ -276,9 +340,15 @@ mod tests {
     fn a_jump_that_is_taken_back_or_confirmed_settles() {
         let mut guard = guard();
         let seconds = Duration::from_secs;
-        assert!(matches!(guard.observe(9_000, seconds(1)), Verdict::Suspect { .. }));
+        assert!(matches!(
+            guard.observe(9_000, seconds(1)),
+            Verdict::Suspect { .. }
+        ));
         assert_eq!(guard.observe(1_002, seconds(2)), Verdict::Settled);
-        assert!(matches!(guard.observe(9_000, seconds(3)), Verdict::Suspect { .. }));
+        assert!(matches!(
+            guard.observe(9_000, seconds(3)),
+            Verdict::Suspect { .. }
+        ));
         guard.confirm(9_001, seconds(4));
         assert_eq!(guard.observe(9_002, seconds(5)), Verdict::Steady);
     }
@@ -287,7 +357,10 @@ mod tests {
     fn small_corrections_do_not_add_up_to_a_jump() {
         let mut guard = guard();
         for step in 1..100 {
-            assert_eq!(guard.observe(1_000 + step * 31, Duration::from_secs(step as u64)), Verdict::Steady);
+            assert_eq!(
+                guard.observe(1_000 + step * 31, Duration::from_secs(step as u64)),
+                Verdict::Steady
+            );
         }
     }
 }

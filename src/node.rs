@@ -44,7 +44,10 @@ pub struct Failure {
 
 impl Failure {
     fn new(code: ExitCode, message: impl ToString) -> Self {
-        Self { code, message: message.to_string() }
+        Self {
+            code,
+            message: message.to_string(),
+        }
     }
 
     /// Of reading or writing the data folder.
@@ -68,14 +71,18 @@ impl From<Error> for Failure {
 /// Serves until SIGINT or SIGTERM.
 pub fn run(settings: Settings) -> Result<(), Failure> {
     start_log(&settings);
-    let metrics = crate::telemetry::install().map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
+    let metrics =
+        crate::telemetry::install().map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
     actix::System::new().block_on(serve(settings, metrics))
 }
 
 fn start_log(settings: &Settings) {
     use tracing_subscriber::{EnvFilter, fmt};
     let filter = EnvFilter::try_new(&settings.log.level).unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    let log = fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal());
     // A second node in one process keeps the first one's log.
     let _ = match settings.log.format {
         LogFormat::Text => log.try_init(),
@@ -83,9 +90,19 @@ fn start_log(settings: &Settings) {
     };
 }
 
-async fn serve(settings: Settings, metrics: metrics_exporter_prometheus::PrometheusHandle) -> Result<(), Failure> {
+async fn serve(
+    settings: Settings,
+    metrics: metrics_exporter_prometheus::PrometheusHandle,
+) -> Result<(), Failure> {
     let server = &settings.server;
-    let keys = if settings.auth.enabled { Some(KeySource::open(settings.auth.key_file.as_deref(), &server.host)?) } else { None };
+    let keys = if settings.auth.enabled {
+        Some(KeySource::open(
+            settings.auth.key_file.as_deref(),
+            &server.host,
+        )?)
+    } else {
+        None
+    };
     let data = &settings.storage.data_path;
     // Held until the process ends.
     let _lock = lock_folder(data)?;
@@ -111,21 +128,37 @@ async fn serve(settings: Settings, metrics: metrics_exporter_prometheus::Prometh
         region: server.region.clone(),
         scheme: server.protocol.scheme(),
     });
-    let listening = Listening { listener: rest_listener, tls, workers: worker_count(&settings), shutdown_seconds: server.shutdown_seconds };
-    let rest = server::rest(listening, shared).map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
+    let listening = Listening {
+        listener: rest_listener,
+        tls,
+        workers: worker_count(&settings),
+        shutdown_seconds: server.shutdown_seconds,
+    };
+    let rest = server::rest(listening, shared)
+        .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
     let health_port = port_of(&health_listener);
-    let health = Health { table, clock: Arc::clone(&clock), metrics };
-    let health = server::health(health_listener, health).map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
+    let health = Health {
+        table,
+        clock: Arc::clone(&clock),
+        metrics,
+    };
+    let health = server::health(health_listener, health)
+        .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
 
     announce(&endpoint, health_port, &settings, keys.as_ref());
     watch_clock(Arc::clone(&clock));
     if let Some(keys) = keys {
-        watch_keys(keys, Duration::from_secs(settings.auth.key_file_poll_seconds));
+        watch_keys(
+            keys,
+            Duration::from_secs(settings.auth.key_file_poll_seconds),
+        );
     }
     let (rest_handle, health_handle) = (rest.handle(), health.handle());
     actix::spawn(rest);
     actix::spawn(health);
-    wait_for_signal().await.map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
+    wait_for_signal()
+        .await
+        .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
     info!("stopping");
     rest_handle.stop(true).await;
     health_handle.stop(false).await;
@@ -139,27 +172,45 @@ fn lock_folder(folder: &Path) -> Result<File, Failure> {
         fs::create_dir_all(folder)?;
         File::create(folder.join("lock"))
     };
-    let lock = open().map_err(|failure| Failure::data("cannot use the data folder", folder, &failure))?;
+    let lock =
+        open().map_err(|failure| Failure::data("cannot use the data folder", folder, &failure))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
-        Err(fs::TryLockError::WouldBlock) => {
-            Err(Failure::new(ExitCode::DataInUse, format!("the data folder '{}' is in use by another process", folder.display())))
-        }
-        Err(fs::TryLockError::Error(failure)) => Err(Failure::data("cannot lock the data folder", folder, &failure)),
+        Err(fs::TryLockError::WouldBlock) => Err(Failure::new(
+            ExitCode::DataInUse,
+            format!(
+                "the data folder '{}' is in use by another process",
+                folder.display()
+            ),
+        )),
+        Err(fs::TryLockError::Error(failure)) => Err(Failure::data(
+            "cannot lock the data folder",
+            folder,
+            &failure,
+        )),
     }
 }
 
 fn certificates(settings: &Settings) -> Result<CertificateFiles, Failure> {
-    let configured = CertificateFiles::configured(settings.tls.cert.as_deref(), settings.tls.key.as_deref())?;
+    let configured =
+        CertificateFiles::configured(settings.tls.cert.as_deref(), settings.tls.key.as_deref())?;
     match configured {
         Some(files) => Ok(files),
-        None => Ok(CertificateFiles::development(&settings.storage.data_path, &settings.server.host)?),
+        None => Ok(CertificateFiles::development(
+            &settings.storage.data_path,
+            &settings.server.host,
+        )?),
     }
 }
 
 fn listen(host: &str, port: u16) -> Result<TcpListener, Failure> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    TcpListener::bind((bare, port)).map_err(|failure| Failure::new(ExitCode::Configuration, format!("cannot listen on {host}:{port}: {failure}")))
+    TcpListener::bind((bare, port)).map_err(|failure| {
+        Failure::new(
+            ExitCode::Configuration,
+            format!("cannot listen on {host}:{port}: {failure}"),
+        )
+    })
 }
 
 fn port_of(listener: &TcpListener) -> u16 {
@@ -170,15 +221,23 @@ fn open_clock(settings: &Settings) -> Result<Arc<ClockKeeper>, Failure> {
     let folder = &settings.storage.data_path;
     let bound = Duration::from_secs(settings.ttl.clock_jump_bound_seconds);
     let hold = Duration::from_secs(settings.ttl.clock_jump_hold_seconds);
-    let clock = ClockKeeper::open(folder, bound, hold).map_err(|failure| Failure::data("cannot read the clock of", folder, &failure))?;
+    let clock = ClockKeeper::open(folder, bound, hold)
+        .map_err(|failure| Failure::data("cannot read the clock of", folder, &failure))?;
     Ok(Arc::new(clock))
 }
 
-async fn open_coordinator(settings: &Settings, clock: &ClockKeeper) -> Result<Coordinator, Failure> {
+async fn open_coordinator(
+    settings: &Settings,
+    clock: &ClockKeeper,
+) -> Result<Coordinator, Failure> {
     let folder = settings.storage.data_path.clone();
-    let arbiters = (0..worker_count(settings)).map(|_| Arbiter::new().handle()).collect();
-    let admission =
-        Admission { shard_requests_max: settings.limits.shard_queue_max, node_bytes_max: settings.limits.node_inflight_bytes_max };
+    let arbiters = (0..worker_count(settings))
+        .map(|_| Arbiter::new().handle())
+        .collect();
+    let admission = Admission {
+        shard_requests_max: settings.limits.shard_queue_max,
+        node_bytes_max: settings.limits.node_inflight_bytes_max,
+    };
     let shared = SharedResources::new(&settings.storage);
     let host = ShardHost::new(arbiters, shared, clock.clock(), &folder, admission);
     let policy = Policy {
@@ -191,7 +250,11 @@ async fn open_coordinator(settings: &Settings, clock: &ClockKeeper) -> Result<Co
     });
     match opened.await {
         Ok(Ok(coordinator)) => Ok(coordinator),
-        Ok(Err(failure)) => Err(Failure::data("cannot open the data folder", &folder, &failure)),
+        Ok(Err(failure)) => Err(Failure::data(
+            "cannot open the data folder",
+            &folder,
+            &failure,
+        )),
         Err(failure) => Err(Failure::new(ExitCode::Failure, failure)),
     }
 }
@@ -206,7 +269,10 @@ fn worker_count(settings: &Settings) -> usize {
 /// Tells the person who started the node how to reach it.
 fn announce(endpoint: &str, health_port: u16, settings: &Settings, keys: Option<&KeySource>) {
     println!("Bolide {} serves {endpoint}", env!("CARGO_PKG_VERSION"));
-    println!("  health     http://{}:{health_port}/status", settings.server.host);
+    println!(
+        "  health     http://{}:{health_port}/status",
+        settings.server.host
+    );
     println!("  data       {}", settings.storage.data_path.display());
     match keys {
         Some(source) => {
@@ -236,7 +302,9 @@ fn watch_keys(keys: KeySource, every: Duration) {
             match keys.reload_if_changed() {
                 Ok(true) => info!("the account keys were replaced"),
                 Ok(false) => {}
-                Err(failure) => error!(%failure, "the new key file is not usable; the old keys stay"),
+                Err(failure) => {
+                    error!(%failure, "the new key file is not usable; the old keys stay")
+                }
             }
         }
     });
@@ -254,7 +322,9 @@ async fn wait_for_signal() -> io::Result<()> {
 
 async fn close(coordinator: &Addr<Coordinator>, clock: &ClockKeeper) {
     if coordinator.send(CloseAll).await.is_err() {
-        warn!("the coordinator was gone before its shards were closed; the journals have everything");
+        warn!(
+            "the coordinator was gone before its shards were closed; the journals have everything"
+        );
     }
     clock.store();
     info!("stopped");

@@ -53,7 +53,11 @@ impl Coordinator {
         let catalog = catalog_file::load(&folder)?;
         host.remove_orphans(&catalog)?;
         let mut shards = Shards::new();
-        for container in catalog.databases.values().flat_map(|database| database.containers.values()) {
+        for container in catalog
+            .databases
+            .values()
+            .flat_map(|database| database.containers.values())
+        {
             let opened = open_shards(&host, container);
             // A crash between storing the catalog and telling the shards leaves them behind it.
             for shard in &opened {
@@ -61,8 +65,14 @@ impl Coordinator {
             }
             shards.insert(container.rid, opened);
         }
-        let coordinator =
-            Self { folder, catalog: Arc::new(catalog), host, shards, table: Arc::default(), policy };
+        let coordinator = Self {
+            folder,
+            catalog: Arc::new(catalog),
+            host,
+            shards,
+            table: Arc::default(),
+            policy,
+        };
         coordinator.publish();
         Ok(coordinator)
     }
@@ -78,20 +88,37 @@ impl Coordinator {
     /// Puts the routing table in force.
     fn publish(&self) {
         let routes = self.catalog.databases.iter().flat_map(|(name, database)| {
-            database.containers.iter().filter_map(move |(id, container)| self.route(name, database, id, container))
+            database
+                .containers
+                .iter()
+                .filter_map(move |(id, container)| self.route(name, database, id, container))
         });
-        self.table.store(Arc::new(RoutingTable::new(Arc::clone(&self.catalog), routes.map(Arc::new).collect())));
+        self.table.store(Arc::new(RoutingTable::new(
+            Arc::clone(&self.catalog),
+            routes.map(Arc::new).collect(),
+        )));
     }
 
-    fn route(&self, database_id: &str, database: &Database, id: &str, container: &Container) -> Option<ContainerRoute> {
+    fn route(
+        &self,
+        database_id: &str,
+        database: &Database,
+        id: &str,
+        container: &Container,
+    ) -> Option<ContainerRoute> {
         let throughput = self.catalog.throughput_of(database, container);
-        let units = throughput.filter(|_| self.policy.enforce_throughput).map(|throughput| throughput.request_units_per_second());
+        let units = throughput
+            .filter(|_| self.policy.enforce_throughput)
+            .map(|throughput| throughput.request_units_per_second());
         Some(ContainerRoute {
             database: database_id.to_owned(),
             id: id.to_owned(),
             json: container_json(container).into(),
             shards: self.shards.get(&container.rid)?.clone(),
             budget: Budget::new(units),
+            // Unique, and small enough for clients that keep numbers as doubles.
+            session_version: i64::from(container.rid.database.0) << 20
+                | i64::from(container.rid.ordinal & 0xf_ffff),
             name_path: format!("dbs/{database_id}/colls/{id}"),
             rid_text: container.rid.to_text(),
             container: container.clone(),
@@ -101,16 +128,24 @@ impl Coordinator {
     /// Stores a changed catalog, then puts it in force.
     fn store(&self, catalog: Catalog) -> ResponseActFuture<Self, Result<()>> {
         let folder = self.folder.clone();
-        let stored = tokio::task::spawn_blocking(move || catalog_file::store(&folder, &catalog).map(|()| catalog));
-        Box::pin(stored.into_actor(self).map(|stored, coordinator, _| match stored {
-            Ok(Ok(catalog)) => {
-                coordinator.catalog = Arc::new(catalog);
-                coordinator.publish();
-                Ok(())
-            }
-            Ok(Err(failure)) => Err(storage_error(&failure)),
-            Err(failure) => Err(Error::internal(format!("the catalog could not be stored: {failure}"))),
-        }))
+        let stored = tokio::task::spawn_blocking(move || {
+            catalog_file::store(&folder, &catalog).map(|()| catalog)
+        });
+        Box::pin(
+            stored
+                .into_actor(self)
+                .map(|stored, coordinator, _| match stored {
+                    Ok(Ok(catalog)) => {
+                        coordinator.catalog = Arc::new(catalog);
+                        coordinator.publish();
+                        Ok(())
+                    }
+                    Ok(Err(failure)) => Err(storage_error(&failure)),
+                    Err(failure) => Err(Error::internal(format!(
+                        "the catalog could not be stored: {failure}"
+                    ))),
+                }),
+        )
     }
 }
 
@@ -140,12 +175,18 @@ fn open_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHan
         partition_key_paths: definition.partition_key.paths.clone(),
         unique_keys: definition.unique_keys.clone(),
     });
-    facts.map(|facts| host.open(facts, definition.default_ttl)).collect()
+    facts
+        .map(|facts| host.open(facts, definition.default_ttl))
+        .collect()
 }
 
 fn storage_error(failure: &io::Error) -> Error {
     let full = failure.kind() == io::ErrorKind::StorageFull;
-    let kind = if full { ErrorKind::InsufficientStorage } else { ErrorKind::Unavailable };
+    let kind = if full {
+        ErrorKind::InsufficientStorage
+    } else {
+        ErrorKind::Unavailable
+    };
     Error::new(kind, format!("the catalog could not be stored: {failure}"))
 }
 
@@ -167,8 +208,9 @@ impl Handler<CreateDatabase> for Coordinator {
 
     fn handle(&mut self, request: CreateDatabase, _: &mut Self::Context) -> Self::Result {
         let mut catalog = Catalog::clone(&self.catalog);
-        let changed = check_resource_name("database", &request.id)
-            .and_then(|()| catalog.create_database(&request.id, request.throughput, self.clock().now()));
+        let changed = check_resource_name("database", &request.id).and_then(|()| {
+            catalog.create_database(&request.id, request.throughput, self.clock().now())
+        });
         match changed {
             Ok(()) => AtomicResponse::new(self.store(catalog)),
             Err(error) => refuse(error),
@@ -189,7 +231,9 @@ impl Handler<DeleteDatabase> for Coordinator {
     fn handle(&mut self, request: DeleteDatabase, _: &mut Self::Context) -> Self::Result {
         let mut catalog = Catalog::clone(&self.catalog);
         match catalog.delete_database(&request.id, request.if_match.as_ref()) {
-            Ok(database) => self.store_and_remove(catalog, database.containers.into_values().collect()),
+            Ok(database) => {
+                self.store_and_remove(catalog, database.containers.into_values().collect())
+            }
             Err(error) => refuse(error),
         }
     }
@@ -207,13 +251,23 @@ impl Handler<CreateContainer> for Coordinator {
     type Result = Changed;
 
     fn handle(&mut self, request: CreateContainer, _: &mut Self::Context) -> Self::Result {
-        let CreateContainer { database, definition, throughput } = request;
+        let CreateContainer {
+            database,
+            definition,
+            throughput,
+        } = request;
         let shards = match self.policy.shards_per_container {
             0 => throughput.as_ref().map_or(1, Throughput::shard_count),
             fixed => fixed,
         };
         let mut catalog = Catalog::clone(&self.catalog);
-        let container = match catalog.create_container(&database, definition, throughput, shards, self.clock().now()) {
+        let container = match catalog.create_container(
+            &database,
+            definition,
+            throughput,
+            shards,
+            self.clock().now(),
+        ) {
             Ok(container) => container.clone(),
             Err(error) => return refuse(error),
         };
@@ -225,22 +279,32 @@ impl Handler<CreateContainer> for Coordinator {
             // Nothing half-done is left behind: a container whose shards cannot be made is not made.
             let failure = shards.iter().find_map(|shard| shard.view().err());
             if shards.is_empty() || failure.is_some() {
-                let error = failure.unwrap_or_else(|| Error::internal("the shards could not be opened"));
+                let error =
+                    failure.unwrap_or_else(|| Error::internal("the shards could not be opened"));
                 let removal = async move {
                     remove_shards(shards).await;
                     Err(error)
                 };
-                return Box::pin(removal.into_actor(coordinator)) as ResponseActFuture<Self, Result<()>>;
+                return Box::pin(removal.into_actor(coordinator))
+                    as ResponseActFuture<Self, Result<()>>;
             }
             coordinator.shards.insert(rid, shards);
-            Box::pin(coordinator.store(catalog).then(move |stored, coordinator, _| {
-                let orphans = if stored.is_err() { coordinator.shards.remove(&rid) } else { None };
-                async move {
-                    remove_shards(orphans.unwrap_or_default()).await;
-                    stored
-                }
-                .into_actor(coordinator)
-            }))
+            Box::pin(
+                coordinator
+                    .store(catalog)
+                    .then(move |stored, coordinator, _| {
+                        let orphans = if stored.is_err() {
+                            coordinator.shards.remove(&rid)
+                        } else {
+                            None
+                        };
+                        async move {
+                            remove_shards(orphans.unwrap_or_default()).await;
+                            stored
+                        }
+                        .into_actor(coordinator)
+                    }),
+            )
         });
         AtomicResponse::new(Box::pin(future))
     }
@@ -260,18 +324,29 @@ impl Handler<ReplaceContainer> for Coordinator {
     type Result = Changed;
 
     fn handle(&mut self, request: ReplaceContainer, _: &mut Self::Context) -> Self::Result {
-        let ReplaceContainer { database, id, body, if_match } = request;
+        let ReplaceContainer {
+            database,
+            id,
+            body,
+            if_match,
+        } = request;
         let mut catalog = Catalog::clone(&self.catalog);
         let now = self.clock().now();
         let changed = catalog.container(&database, &id).and_then(|container| {
-            Ok((container.rid, container.definition.default_ttl, container.definition.replaced_by(&body)?))
+            Ok((
+                container.rid,
+                container.definition.default_ttl,
+                container.definition.replaced_by(&body)?,
+            ))
         });
         let (rid, before, definition) = match changed {
             Ok(changed) => changed,
             Err(error) => return refuse(error),
         };
         let default = definition.default_ttl;
-        if let Err(error) = catalog.replace_container(&database, &id, definition, if_match.as_ref(), now) {
+        if let Err(error) =
+            catalog.replace_container(&database, &id, definition, if_match.as_ref(), now)
+        {
             return refuse(error);
         }
         if default == before {
@@ -337,7 +412,14 @@ impl Handler<ReplaceOffer> for Coordinator {
         let changed = catalog
             .offer(request.rid)
             .and_then(|record| record.offer.replaced_by(&request.body, request.migration))
-            .and_then(|offer| catalog.replace_offer(request.rid, offer, request.if_match.as_ref(), self.clock().now()));
+            .and_then(|offer| {
+                catalog.replace_offer(
+                    request.rid,
+                    offer,
+                    request.if_match.as_ref(),
+                    self.clock().now(),
+                )
+            });
         match changed {
             Ok(()) => AtomicResponse::new(self.store(catalog)),
             Err(error) => refuse(error),
@@ -366,7 +448,11 @@ impl Coordinator {
     fn store_and_remove(&self, catalog: Catalog, containers: Vec<Container>) -> Changed {
         let future = self.store(catalog).map(move |stored, coordinator, _| {
             if stored.is_ok() {
-                let shards: Vec<_> = containers.iter().filter_map(|container| coordinator.shards.remove(&container.rid)).flatten().collect();
+                let shards: Vec<_> = containers
+                    .iter()
+                    .filter_map(|container| coordinator.shards.remove(&container.rid))
+                    .flatten()
+                    .collect();
                 // Nobody waits for the files to go: the container is gone when the answer leaves.
                 actix::spawn(remove_shards(shards));
             }

@@ -27,7 +27,12 @@ pub fn load(folder: &Path) -> io::Result<Catalog> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Catalog::default()),
         Err(error) => return Err(error),
     };
-    decode(&bytes).map_err(|what| io::Error::new(io::ErrorKind::InvalidData, format!("{} is damaged: {what}", path.display())))
+    decode(&bytes).map_err(|what| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{} is damaged: {what}", path.display()),
+        )
+    })
 }
 
 /// Replaces the catalog; after a crash either the old or the new one is there.
@@ -49,7 +54,10 @@ fn decode(bytes: &[u8]) -> Result<Catalog, String> {
     let (magic, rest) = bytes.split_first_chunk::<8>().ok_or("it is too short")?;
     let (digest, body) = rest.split_first_chunk::<32>().ok_or("it is too short")?;
     if magic != MAGIC {
-        return Err(format!("it begins with {:?}", String::from_utf8_lossy(magic)));
+        return Err(format!(
+            "it begins with {:?}",
+            String::from_utf8_lossy(magic)
+        ));
     }
     if Sha256::digest(body).as_slice() != digest {
         return Err("its checksum does not match".to_owned());
@@ -65,8 +73,13 @@ mod tests {
         let mut catalog = Catalog::default();
         catalog.create_database("d", None, 7).unwrap();
         let definition = serde_json::json!({"id": "c", "partitionKey": {"paths": ["/pk"], "version": 2}, "defaultTtl": 60});
-        let definition = crate::model::container::ContainerDefinition::from_json(definition.as_object().unwrap()).unwrap();
-        catalog.create_container("d", definition, None, 3, 8).unwrap();
+        let definition = crate::model::container::ContainerDefinition::from_json(
+            definition.as_object().unwrap(),
+        )
+        .unwrap();
+        catalog
+            .create_container("d", definition, None, 3, 8)
+            .unwrap();
         catalog
     }
 

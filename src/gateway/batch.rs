@@ -29,11 +29,18 @@ use crate::{
 /// Operations of one batch.
 const BATCH_OPERATIONS_MAX: usize = 100;
 
-pub async fn batch(call: &Call<'_>, db: &str, coll: &str, payload: web::Payload) -> Result<Response> {
+pub async fn batch(
+    call: &Call<'_>,
+    db: &str,
+    coll: &str,
+    payload: web::Payload,
+) -> Result<Response> {
     let container = call.container(db, coll)?;
     let body = request::body(payload).await?;
     let Value::Array(operations) = json::parse_value(&body)? else {
-        return Err(Error::bad_request("the body of a batch must be an array of operations"));
+        return Err(Error::bad_request(
+            "the body of a batch must be an array of operations",
+        ));
     };
     if operations.is_empty() {
         return Err(Error::bad_request("Batch request has no operations."));
@@ -52,7 +59,12 @@ pub async fn batch(call: &Call<'_>, db: &str, coll: &str, payload: web::Payload)
     }
 }
 
-async fn atomic(call: &Call<'_>, container: &Arc<ContainerRoute>, operations: Vec<Value>, bytes: usize) -> Result<Response> {
+async fn atomic(
+    call: &Call<'_>,
+    container: &Arc<ContainerRoute>,
+    operations: Vec<Value>,
+    bytes: usize,
+) -> Result<Response> {
     let key = items::partition_key(call, container)?;
     let count = operations.len();
     let mut parsed = Vec::with_capacity(count);
@@ -63,16 +75,48 @@ async fn atomic(call: &Call<'_>, container: &Arc<ContainerRoute>, operations: Ve
             Err(error) => return Ok(rolled_back(call, container, count, place, &error, None)),
         }
     }
-    let request = ChangeItems { container: Arc::clone(container), epk: items::epk(container, &key), operations: parsed, atomic: true, bytes };
-    let Answer { value: results, range_id, lsn } = call.worker.router.send(request).await.map_err(gone)??;
-    if let Some((place, error)) = results.iter().enumerate().find_map(|(place, result)| Some((place, result.as_ref().err()?))) {
-        return Ok(rolled_back(call, container, count, place, error, Some((range_id, lsn))));
+    let request = ChangeItems {
+        container: Arc::clone(container),
+        epk: items::epk(container, &key),
+        operations: parsed,
+        atomic: true,
+        bytes,
+    };
+    let Answer {
+        value: results,
+        range_id,
+        lsn,
+    } = call.worker.router.send(request).await.map_err(gone)??;
+    if let Some((place, error)) = results
+        .iter()
+        .enumerate()
+        .find_map(|(place, result)| Some((place, result.as_ref().err()?)))
+    {
+        return Ok(rolled_back(
+            call,
+            container,
+            count,
+            place,
+            error,
+            Some((range_id, lsn)),
+        ));
     }
     let minimal = request::wants_minimal(call.request);
     let done: Vec<Done> = results.into_iter().flatten().collect();
     // An unmodified read is not a failure, but it is not a plain success either.
-    let status = if done.iter().any(|done| done.status >= 300) { 207 } else { 200 };
-    Ok(finish(container, status, done.iter().map(|done| success(done, minimal)), charge::sum(done.iter().map(|done| done.charge)), range_id, lsn))
+    let status = if done.iter().any(|done| done.status >= 300) {
+        207
+    } else {
+        200
+    };
+    Ok(finish(
+        container,
+        status,
+        done.iter().map(|done| success(done, minimal)),
+        charge::sum(done.iter().map(|done| done.charge)),
+        range_id,
+        lsn,
+    ))
 }
 
 fn rolled_back(
@@ -88,105 +132,229 @@ fn rolled_back(
         true => failure(error),
         false => br#"{"statusCode":424,"requestCharge":0}"#.to_vec(),
     });
-    let (range_id, lsn) = served.unwrap_or_else(|| container.shards.first().map_or((0, 0), |shard| (shard.facts.range_id, shard.view().map_or(0, |view| view.lsn()))));
-    finish(container, 207, results, charge::REFUSED_WRITE, range_id, lsn)
+    let (range_id, lsn) = served.unwrap_or_else(|| {
+        container.shards.first().map_or((0, 0), |shard| {
+            (
+                shard.facts.range_id,
+                shard.view().map_or(0, |view| view.lsn()),
+            )
+        })
+    });
+    finish(
+        container,
+        207,
+        results,
+        charge::REFUSED_WRITE,
+        range_id,
+        lsn,
+    )
 }
 
 /// Carries out each operation by itself, all at once; the order of operations on one key is kept by the mailbox of its shard.
-async fn bulk(call: &Call<'_>, container: &Arc<ContainerRoute>, operations: Vec<Value>, bytes: usize) -> Result<Response> {
+async fn bulk(
+    call: &Call<'_>,
+    container: &Arc<ContainerRoute>,
+    operations: Vec<Value>,
+    bytes: usize,
+) -> Result<Response> {
     let share = bytes / operations.len().max(1);
     let pending = operations.into_iter().map(|operation| {
         let prepared = bulk_operation(container, operation, share);
         async move {
-            let Answer { mut value, range_id, lsn } = call.worker.router.send(prepared?).await.map_err(gone)??;
-            let result = value.pop().unwrap_or_else(|| Err(Error::internal("an operation has no result")));
+            let Answer {
+                mut value,
+                range_id,
+                lsn,
+            } = call.worker.router.send(prepared?).await.map_err(gone)??;
+            let result = value
+                .pop()
+                .unwrap_or_else(|| Err(Error::internal("an operation has no result")));
             Ok((result?, range_id, lsn))
         }
     });
     let results: Vec<Result<(Done, u32, u64)>> = join_all(pending).await;
     let minimal = request::wants_minimal(call.request);
-    let (range_id, lsn) = results.iter().flatten().map(|(_, range_id, lsn)| (*range_id, *lsn)).max_by_key(|(_, lsn)| *lsn).unwrap_or_default();
+    let (range_id, lsn) = results
+        .iter()
+        .flatten()
+        .map(|(_, range_id, lsn)| (*range_id, *lsn))
+        .max_by_key(|(_, lsn)| *lsn)
+        .unwrap_or_default();
     let charge = charge::sum(results.iter().flatten().map(|(done, ..)| done.charge));
-    let status = if results.iter().all(Result::is_ok) { 200 } else { 207 };
-    let rows: Vec<_> = results.iter().map(|result| match result {
-        Ok((done, ..)) => success(done, minimal),
-        Err(error) => failure(error),
-    }).collect();
-    Ok(finish(container, status, rows.into_iter(), charge, range_id, lsn))
+    let status = if results.iter().all(Result::is_ok) {
+        200
+    } else {
+        207
+    };
+    let rows: Vec<_> = results
+        .iter()
+        .map(|result| match result {
+            Ok((done, ..)) => success(done, minimal),
+            Err(error) => failure(error),
+        })
+        .collect();
+    Ok(finish(
+        container,
+        status,
+        rows.into_iter(),
+        charge,
+        range_id,
+        lsn,
+    ))
 }
 
-fn bulk_operation(container: &Arc<ContainerRoute>, operation: Value, bytes: usize) -> Result<ChangeItems> {
+fn bulk_operation(
+    container: &Arc<ContainerRoute>,
+    operation: Value,
+    bytes: usize,
+) -> Result<ChangeItems> {
     let definition = &container.container.definition.partition_key;
     let key = match operation.get("partitionKey") {
         Some(Value::String(text)) => definition.complete(PartitionKey::parse_header(text)?)?,
-        Some(array @ Value::Array(_)) => definition.complete(PartitionKey::parse_header(&array.to_string())?)?,
-        Some(other) => return Err(Error::bad_request(format!("the partitionKey {} of an operation is not an array", json::show(other)))),
+        Some(array @ Value::Array(_)) => {
+            definition.complete(PartitionKey::parse_header(&array.to_string())?)?
+        }
+        Some(other) => {
+            return Err(Error::bad_request(format!(
+                "the partitionKey {} of an operation is not an array",
+                json::show(other)
+            )));
+        }
         None => match operation.get("resourceBody") {
             Some(Value::Object(object)) => definition.extract(object)?,
             _ => return Err(Error::bad_request("an operation has no partitionKey")),
         },
     };
     let operations = vec![operation_of(container, operation, &key)?];
-    Ok(ChangeItems { container: Arc::clone(container), epk: definition.epk(&key), operations, atomic: true, bytes })
+    Ok(ChangeItems {
+        container: Arc::clone(container),
+        epk: definition.epk(&key),
+        operations,
+        atomic: true,
+        bytes,
+    })
 }
 
 /// Reads one operation of a batch.
-fn operation_of(container: &ContainerRoute, operation: Value, key: &PartitionKey) -> Result<Operation> {
+fn operation_of(
+    container: &ContainerRoute,
+    operation: Value,
+    key: &PartitionKey,
+) -> Result<Operation> {
     let Value::Object(mut operation) = operation else {
-        return Err(Error::bad_request(format!("the operation {} of a batch is not an object", json::show(&operation))));
+        return Err(Error::bad_request(format!(
+            "the operation {} of a batch is not an object",
+            json::show(&operation)
+        )));
     };
     if let Some(Value::String(text)) = operation.get("partitionKey")
-        && container.container.definition.partition_key.complete(PartitionKey::parse_header(text)?)? != *key
+        && container
+            .container
+            .definition
+            .partition_key
+            .complete(PartitionKey::parse_header(text)?)?
+            != *key
     {
-        return Err(Error::bad_request(format!("the operation has a different partition key value than the request: {text}")));
+        return Err(Error::bad_request(format!(
+            "the operation has a different partition key value than the request: {text}"
+        )));
     }
-    let kind = operation.get("operationType").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let condition = |name: &str| operation.get(name).and_then(Value::as_str).map(EtagCondition::parse);
+    let kind = operation
+        .get("operationType")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
+    let condition = |name: &str| {
+        operation
+            .get(name)
+            .and_then(Value::as_str)
+            .map(EtagCondition::parse)
+    };
     let (if_match, if_none_match) = (condition("ifMatch"), condition("ifNoneMatch"));
     let body = operation.remove("resourceBody");
     let id = operation.get("id").and_then(Value::as_str);
     let (id, action) = match kind.as_str() {
         "Create" | "Upsert" => {
             let draft = draft(container, body, key)?;
-            (draft.item.id.clone(), if kind == "Create" { Action::Create(draft) } else { Action::Upsert(draft) })
+            (
+                draft.item.id.clone(),
+                if kind == "Create" {
+                    Action::Create(draft)
+                } else {
+                    Action::Upsert(draft)
+                },
+            )
         }
         "Replace" => {
             let draft = draft(container, body, key)?;
             if id.is_some_and(|id| id != draft.item.id) {
-                return Err(Error::bad_request(format!("the id '{}' in the body of a Replace is not the operation's", draft.item.id)));
+                return Err(Error::bad_request(format!(
+                    "the id '{}' in the body of a Replace is not the operation's",
+                    draft.item.id
+                )));
             }
             (draft.item.id.clone(), Action::Replace(draft))
         }
         "Read" => (named(id, &kind)?, Action::Read),
         "Delete" => (named(id, &kind)?, Action::Delete),
         "Patch" => {
-            let patch = body.ok_or_else(|| Error::bad_request("a Patch operation has no resourceBody"))?;
-            (named(id, &kind)?, items::patch_action(Patch::from_value(patch)?)?)
+            let patch =
+                body.ok_or_else(|| Error::bad_request("a Patch operation has no resourceBody"))?;
+            (
+                named(id, &kind)?,
+                items::patch_action(Patch::from_value(patch)?)?,
+            )
         }
-        other => return Err(Error::bad_request(format!("the operationType '{}' is not known", json::shorten(other)))),
+        other => {
+            return Err(Error::bad_request(format!(
+                "the operationType '{}' is not known",
+                json::shorten(other)
+            )));
+        }
     };
-    Ok(Operation { id, action, if_match, if_none_match })
+    Ok(Operation {
+        id,
+        action,
+        if_match,
+        if_none_match,
+    })
 }
 
 fn named(id: Option<&str>, kind: &str) -> Result<String> {
-    id.map(str::to_owned).ok_or_else(|| Error::bad_request(format!("a {kind} operation has no id")))
+    id.map(str::to_owned)
+        .ok_or_else(|| Error::bad_request(format!("a {kind} operation has no id")))
 }
 
-fn draft(container: &ContainerRoute, body: Option<Value>, key: &PartitionKey) -> Result<transaction::Draft> {
+fn draft(
+    container: &ContainerRoute,
+    body: Option<Value>,
+    key: &PartitionKey,
+) -> Result<transaction::Draft> {
     let Some(Value::Object(object)) = body else {
-        return Err(Error::bad_request("the resourceBody of an operation is not an object"));
+        return Err(Error::bad_request(
+            "the resourceBody of an operation is not an object",
+        ));
     };
     items::check_key(container, &object, key).map_err(|error| match error.kind {
-        ErrorKind::PartitionKeyMismatch => {
-            Error::new(error.kind, format!("the item has a different partition key value than the request. {}", error.message))
-        }
+        ErrorKind::PartitionKeyMismatch => Error::new(
+            error.kind,
+            format!(
+                "the item has a different partition key value than the request. {}",
+                error.message
+            ),
+        ),
         _ => error,
     })?;
     transaction::draft(&object, &container.container.definition.unique_keys)
 }
 
 fn success(done: &Done, minimal: bool) -> Vec<u8> {
-    let mut row = format!("{{\"statusCode\":{},\"requestCharge\":{}", done.status, charge::format(done.charge)).into_bytes();
+    let mut row = format!(
+        "{{\"statusCode\":{},\"requestCharge\":{}",
+        done.status,
+        charge::format(done.charge)
+    )
+    .into_bytes();
     if let Some(etag) = done.etag {
         row.extend_from_slice(b",\"eTag\":");
         json::write_string(&mut row, &etag.to_string());
@@ -212,7 +380,14 @@ fn failure(error: &Error) -> Vec<u8> {
     Value::Object(row).to_string().into_bytes()
 }
 
-fn finish(container: &ContainerRoute, status: u16, rows: impl Iterator<Item = Vec<u8>>, charge: f64, range_id: u32, lsn: u64) -> Response {
+fn finish(
+    container: &ContainerRoute,
+    status: u16,
+    rows: impl Iterator<Item = Vec<u8>>,
+    charge: f64,
+    range_id: u32,
+    lsn: u64,
+) -> Response {
     let mut body = vec![b'['];
     for row in rows {
         if body.len() > 1 {

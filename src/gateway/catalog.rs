@@ -1,6 +1,7 @@
 //! Databases, containers, partition key ranges and offers.
 
 use actix_web::web;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -12,7 +13,10 @@ use super::{
     respond::{self, Response},
 };
 use crate::{
-    coordinator::actor::{CreateContainer, CreateDatabase, DeleteContainer, DeleteDatabase, ReplaceContainer, ReplaceOffer},
+    coordinator::actor::{
+        CreateContainer, CreateDatabase, DeleteContainer, DeleteDatabase, ReplaceContainer,
+        ReplaceOffer,
+    },
     model::{
         catalog::{Database, OfferRecord},
         charge,
@@ -34,30 +38,95 @@ async fn object(payload: web::Payload) -> Result<Map<String, Value>> {
 }
 
 fn throughput(call: &Call<'_>) -> Result<Option<Throughput>> {
-    Throughput::from_headers(text(call.request, &headers::OFFER_THROUGHPUT), text(call.request, &headers::AUTOPILOT_SETTINGS))
+    Throughput::from_headers(
+        text(call.request, &headers::OFFER_THROUGHPUT),
+        text(call.request, &headers::AUTOPILOT_SETTINGS),
+    )
 }
 
 fn database_json(id: &str, database: &Database) -> Value {
     let named = Map::from_iter([("id".to_owned(), Value::from(id))]);
     let rid = database.rid.to_text();
-    Value::Object(with_system_properties(Owner::Database, named, &rid, &database.rid.self_link(), &database.etag, database.ts))
+    Value::Object(with_system_properties(
+        Owner::Database,
+        named,
+        &rid,
+        &database.rid.self_link(),
+        &database.etag,
+        database.ts,
+    ))
 }
 
-fn list(rid: &str, plural: &str, resources: Vec<Value>) -> Response {
-    let rows: Vec<Vec<u8>> = resources.iter().map(|resource| resource.to_string().into_bytes()).collect();
-    let mut response = Response::new(200, respond::feed(rid, plural, rows.iter().map(Vec::as_slice)), charge::CATALOG_READ);
+/// One page of a feed of the catalog; a continuation names the last resource that was handed out.
+fn list(call: &Call<'_>, rid: &str, plural: &str, mut resources: Vec<Value>) -> Result<Response> {
+    if let Some(token) = text(call.request, &headers::CONTINUATION) {
+        let last = continuation(token)?;
+        let at = resources
+            .iter()
+            .position(|resource| id_of(resource) == last);
+        let handed_out = at.map_or_else(
+            || {
+                resources
+                    .iter()
+                    .take_while(|resource| *id_of(resource) < *last)
+                    .count()
+            },
+            |at| at + 1,
+        );
+        resources.drain(..handed_out);
+    }
+    let page = request::max_item_count(call.request)?.unwrap_or(usize::MAX);
+    let more = resources.len() > page;
+    resources.truncate(page);
+    let rows: Vec<Vec<u8>> = resources
+        .iter()
+        .map(|resource| resource.to_string().into_bytes())
+        .collect();
+    let mut response = Response::new(
+        200,
+        respond::feed(rid, plural, rows.iter().map(Vec::as_slice)),
+        charge::CATALOG_READ,
+    );
     response.number(headers::ITEM_COUNT, rows.len() as u64);
-    response
+    if let Some(last) = resources.last().filter(|_| more) {
+        response.header(headers::CONTINUATION, URL_SAFE_NO_PAD.encode(id_of(last)));
+    }
+    Ok(response)
+}
+
+fn id_of(resource: &Value) -> &str {
+    resource
+        .get("id")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+fn continuation(token: &str) -> Result<String> {
+    let decoded = URL_SAFE_NO_PAD
+        .decode(token)
+        .ok()
+        .and_then(|bytes| String::from_utf8(bytes).ok());
+    decoded.ok_or_else(|| {
+        Error::bad_request(format!(
+            "Invalid Continuation Token '{}'",
+            json::shorten(token)
+        ))
+    })
 }
 
 // Databases.
 
 fn databases(table: &RoutingTable) -> Vec<Value> {
-    table.catalog.databases.iter().map(|(id, database)| database_json(id, database)).collect()
+    table
+        .catalog
+        .databases
+        .iter()
+        .map(|(id, database)| database_json(id, database))
+        .collect()
 }
 
 pub fn list_databases(call: &Call<'_>) -> Result<Response> {
-    Ok(list("", "Databases", databases(&call.table())))
+    list(call, "", "Databases", databases(&call.table()))
 }
 
 pub async fn query_databases(call: &Call<'_>, payload: web::Payload) -> Result<Response> {
@@ -69,10 +138,23 @@ pub async fn create_database(call: &Call<'_>, payload: web::Payload) -> Result<R
     let body = object(payload).await?;
     let id = match body.get("id") {
         Some(Value::String(id)) => id.clone(),
-        other => return Err(Error::bad_request(format!("the 'id' of a database must be text, not {}", other.map_or("missing".into(), json::show)))),
+        other => {
+            return Err(Error::bad_request(format!(
+                "the 'id' of a database must be text, not {}",
+                other.map_or("missing".into(), json::show)
+            )));
+        }
     };
     let throughput = throughput(call)?;
-    call.worker.shared.coordinator.send(CreateDatabase { id: id.clone(), throughput }).await.map_err(gone)??;
+    call.worker
+        .shared
+        .coordinator
+        .send(CreateDatabase {
+            id: id.clone(),
+            throughput,
+        })
+        .await
+        .map_err(gone)??;
     database_response(call, &id, 201)
 }
 
@@ -87,7 +169,11 @@ fn database_response(call: &Call<'_>, db: &str, status: u16) -> Result<Response>
     if let Some(unmodified) = unmodified(call, &database.etag) {
         return Ok(unmodified);
     }
-    let charge = if status == 201 { charge::CATALOG_WRITE } else { charge::CATALOG_READ };
+    let charge = if status == 201 {
+        charge::CATALOG_WRITE
+    } else {
+        charge::CATALOG_READ
+    };
     let mut response = Response::json(status, &database_json(id, database), charge);
     response.etag(database.etag.clone());
     Ok(response)
@@ -95,7 +181,8 @@ fn database_response(call: &Call<'_>, db: &str, status: u16) -> Result<Response>
 
 /// The answer when the client has this version already.
 fn unmodified(call: &Call<'_>, etag: &str) -> Option<Response> {
-    let condition = request::if_none_match(call.request).filter(|_| call.request.method() == "GET")?;
+    let condition =
+        request::if_none_match(call.request).filter(|_| call.request.method() == "GET")?;
     condition.matches(etag).then(|| {
         let mut response = Response::empty(304, charge::CATALOG_READ);
         response.etag(etag.to_owned());
@@ -105,8 +192,16 @@ fn unmodified(call: &Call<'_>, etag: &str) -> Option<Response> {
 
 pub async fn delete_database(call: &Call<'_>, db: &str) -> Result<Response> {
     let id = call.table().database_name(db).to_owned();
-    let request = DeleteDatabase { id, if_match: request::if_match(call.request) };
-    call.worker.shared.coordinator.send(request).await.map_err(gone)??;
+    let request = DeleteDatabase {
+        id,
+        if_match: request::if_match(call.request),
+    };
+    call.worker
+        .shared
+        .coordinator
+        .send(request)
+        .await
+        .map_err(gone)??;
     Ok(Response::empty(204, charge::CATALOG_WRITE))
 }
 
@@ -115,7 +210,7 @@ pub async fn delete_database(call: &Call<'_>, db: &str) -> Result<Response> {
 /// The database's resource id and its containers.
 fn containers(table: &RoutingTable, db: &str) -> Result<(String, Vec<Value>)> {
     let name = table.database_name(db);
-    let database = table.catalog.database(name)?;
+    let database = table.catalog.owner(name)?;
     let mut resources = Vec::with_capacity(database.containers.len());
     for id in database.containers.keys() {
         let route = table.container(name, id)?;
@@ -126,21 +221,38 @@ fn containers(table: &RoutingTable, db: &str) -> Result<(String, Vec<Value>)> {
 
 pub fn list_containers(call: &Call<'_>, db: &str) -> Result<Response> {
     let (rid, resources) = containers(&call.table(), db)?;
-    Ok(list(&rid, "DocumentCollections", resources))
+    list(call, &rid, "DocumentCollections", resources)
 }
 
-pub async fn query_containers(call: &Call<'_>, db: &str, payload: web::Payload) -> Result<Response> {
+pub async fn query_containers(
+    call: &Call<'_>,
+    db: &str,
+    payload: web::Payload,
+) -> Result<Response> {
     let (rid, resources) = containers(&call.table(), db)?;
     query::over_feed(call, payload, &rid, "DocumentCollections", resources).await
 }
 
-pub async fn create_container(call: &Call<'_>, db: &str, payload: web::Payload) -> Result<Response> {
+pub async fn create_container(
+    call: &Call<'_>,
+    db: &str,
+    payload: web::Payload,
+) -> Result<Response> {
     let definition = ContainerDefinition::from_json(&object(payload).await?)?;
     let id = definition.id.clone();
     let throughput = throughput(call)?;
     let database = call.table().database_name(db).to_owned();
-    let request = CreateContainer { database, definition, throughput };
-    call.worker.shared.coordinator.send(request).await.map_err(gone)??;
+    let request = CreateContainer {
+        database,
+        definition,
+        throughput,
+    };
+    call.worker
+        .shared
+        .coordinator
+        .send(request)
+        .await
+        .map_err(gone)??;
     container_response(call, db, &id, 201)
 }
 
@@ -152,15 +264,21 @@ fn container_response(call: &Call<'_>, db: &str, coll: &str, status: u16) -> Res
     let table = call.table();
     let database = table.database_name(db);
     // A missing container is the addressed resource itself here, not the owner of one.
-    let route = table.container(database, coll).map_err(|error| match table.catalog.container(database, coll) {
-        Err(missing) => missing,
-        Ok(_) => error,
+    let route = table.container(database, coll).map_err(|error| {
+        match table.catalog.container(database, coll) {
+            Err(missing) => missing,
+            Ok(_) => error,
+        }
     })?;
     let container = &route.container;
     if let Some(unmodified) = unmodified(call, &container.etag) {
         return Ok(unmodified);
     }
-    let charge = if call.request.method() == "GET" { charge::CATALOG_READ } else { charge::CATALOG_WRITE };
+    let charge = if call.request.method() == "GET" {
+        charge::CATALOG_READ
+    } else {
+        charge::CATALOG_WRITE
+    };
     let mut response = Response::new(status, route.json.clone(), charge);
     response
         .etag(container.etag.clone())
@@ -173,32 +291,67 @@ fn container_response(call: &Call<'_>, db: &str, coll: &str, status: u16) -> Res
 }
 
 fn add_quota(response: &mut Response, route: &ContainerRoute) {
-    let states = route.shards.iter().filter_map(|shard| shard.view().ok()).map(|view| view.state());
-    let (documents, bytes) = states.fold((0, 0), |(documents, bytes), state| (documents + state.documents, bytes + state.bytes));
+    let states = route
+        .shards
+        .iter()
+        .filter_map(|shard| shard.view().ok())
+        .map(|view| view.state());
+    let (documents, bytes) = states.fold((0, 0), |(documents, bytes), state| {
+        (documents + state.documents, bytes + state.bytes)
+    });
     let kilobytes = bytes.div_ceil(1024);
-    let usage = format!("documentSize=0;documentsSize={kilobytes};documentsCount={documents};collectionSize={kilobytes};");
-    let quota = format!("documentSize={ITEM_KB_MAX};documentsSize=-1;documentsCount=-1;collectionSize=-1;");
+    let usage = format!(
+        "documentSize=0;documentsSize={kilobytes};documentsCount={documents};collectionSize={kilobytes};"
+    );
+    let quota =
+        format!("documentSize={ITEM_KB_MAX};documentsSize=-1;documentsCount=-1;collectionSize=-1;");
     response
         .header(headers::RESOURCE_QUOTA, quota)
         .header(headers::RESOURCE_USAGE, usage)
         .number(headers::INDEX_TRANSFORMATION_PROGRESS, 100);
-    if route.container.definition.indexing_policy.mode == crate::model::indexing_policy::IndexingMode::Lazy {
+    if route.container.definition.indexing_policy.mode
+        == crate::model::indexing_policy::IndexingMode::Lazy
+    {
         response.number(headers::LAZY_INDEXING_PROGRESS, 100);
     }
 }
 
-pub async fn replace_container(call: &Call<'_>, db: &str, coll: &str, payload: web::Payload) -> Result<Response> {
+pub async fn replace_container(
+    call: &Call<'_>,
+    db: &str,
+    coll: &str,
+    payload: web::Payload,
+) -> Result<Response> {
     let body = object(payload).await?;
     let (database, id) = names(call, db, coll);
-    let request = ReplaceContainer { database, id, body, if_match: request::if_match(call.request) };
-    call.worker.shared.coordinator.send(request).await.map_err(gone)??;
+    let request = ReplaceContainer {
+        database,
+        id,
+        body,
+        if_match: request::if_match(call.request),
+    };
+    call.worker
+        .shared
+        .coordinator
+        .send(request)
+        .await
+        .map_err(gone)??;
     container_response(call, db, coll, 200)
 }
 
 pub async fn delete_container(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
     let (database, id) = names(call, db, coll);
-    let request = DeleteContainer { database, id, if_match: request::if_match(call.request) };
-    call.worker.shared.coordinator.send(request).await.map_err(gone)??;
+    let request = DeleteContainer {
+        database,
+        id,
+        if_match: request::if_match(call.request),
+    };
+    call.worker
+        .shared
+        .coordinator
+        .send(request)
+        .await
+        .map_err(gone)??;
     Ok(Response::empty(204, charge::CATALOG_WRITE))
 }
 
@@ -216,9 +369,23 @@ fn names(call: &Call<'_>, db: &str, coll: &str) -> (String, String) {
 pub fn list_ranges(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
     let container = call.container(db, coll)?;
     // The set of ranges changes only when the container is made; its version is the container's identity.
-    let etag = format!("\"{}-{}\"", container.rid_text.trim_end_matches('='), container.container.ranges.len());
-    let known = request::if_none_match(call.request).is_some_and(|condition| condition != EtagCondition::Any && condition.matches(&etag));
-    let mut response = if known { Response::empty(304, charge::CATALOG_READ) } else { list(&container.rid_text, "PartitionKeyRanges", ranges(&container, &etag)) };
+    let etag = format!(
+        "\"{}-{}\"",
+        container.rid_text.trim_end_matches('='),
+        container.container.ranges.len()
+    );
+    let known = request::if_none_match(call.request)
+        .is_some_and(|condition| condition != EtagCondition::Any && condition.matches(&etag));
+    let mut response = if known {
+        Response::empty(304, charge::CATALOG_READ)
+    } else {
+        list(
+            call,
+            &container.rid_text,
+            "PartitionKeyRanges",
+            ranges(&container, &etag),
+        )?
+    };
     response
         .etag(etag)
         .header(headers::ALT_CONTENT_PATH, container.name_path.clone())
@@ -263,7 +430,7 @@ fn offers(table: &RoutingTable) -> Vec<Value> {
 }
 
 pub fn list_offers(call: &Call<'_>) -> Result<Response> {
-    Ok(list("", "Offers", offers(&call.table())))
+    list(call, "", "Offers", offers(&call.table()))
 }
 
 pub async fn query_offers(call: &Call<'_>, payload: web::Payload) -> Result<Response> {
@@ -272,7 +439,8 @@ pub async fn query_offers(call: &Call<'_>, payload: web::Payload) -> Result<Resp
 }
 
 fn offer_rid(text: &str) -> Result<OfferRid> {
-    OfferRid::parse(text).ok_or_else(|| Error::not_found(format!("Resource Not Found: there is no offer '{text}'")))
+    OfferRid::parse(text)
+        .ok_or_else(|| Error::not_found(format!("Resource Not Found: there is no offer '{text}'")))
 }
 
 pub fn read_offer(call: &Call<'_>, rid: &str) -> Result<Response> {
@@ -283,15 +451,31 @@ fn offer_response(call: &Call<'_>, rid: OfferRid) -> Result<Response> {
     let table = call.table();
     let record = table.catalog.offer(rid)?;
     let mut response = Response::json(200, &offer_json(record), charge::CATALOG_READ);
-    response.etag(record.etag.clone()).number(headers::MIN_THROUGHPUT, u64::from(record.offer.throughput.minimum()));
+    response.etag(record.etag.clone()).number(
+        headers::MIN_THROUGHPUT,
+        u64::from(record.offer.throughput.minimum()),
+    );
     Ok(response)
 }
 
 pub async fn replace_offer(call: &Call<'_>, rid: &str, payload: web::Payload) -> Result<Response> {
     let rid = offer_rid(rid)?;
-    let migration = Migration::from_headers(text(call.request, &headers::MIGRATE_TO_AUTOPILOT), text(call.request, &headers::MIGRATE_TO_MANUAL))?;
-    let request = ReplaceOffer { rid, body: object(payload).await?, migration, if_match: request::if_match(call.request) };
-    call.worker.shared.coordinator.send(request).await.map_err(gone)??;
+    let migration = Migration::from_headers(
+        text(call.request, &headers::MIGRATE_TO_AUTOPILOT),
+        text(call.request, &headers::MIGRATE_TO_MANUAL),
+    )?;
+    let request = ReplaceOffer {
+        rid,
+        body: object(payload).await?,
+        migration,
+        if_match: request::if_match(call.request),
+    };
+    call.worker
+        .shared
+        .coordinator
+        .send(request)
+        .await
+        .map_err(gone)??;
     offer_response(call, rid)
 }
 
@@ -299,7 +483,10 @@ pub async fn replace_offer(call: &Call<'_>, rid: &str, payload: web::Payload) ->
 pub fn list_conflicts(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
     let container = call.container(db, coll)?;
     if call.request.method() == "POST" && !query::is_query(call.request) {
-        return Err(Error::new(ErrorKind::MethodNotAllowed, "conflicts are made by the server"));
+        return Err(Error::new(
+            ErrorKind::MethodNotAllowed,
+            "conflicts are made by the server",
+        ));
     }
-    Ok(list(&container.rid_text, "Conflicts", Vec::new()))
+    list(call, &container.rid_text, "Conflicts", Vec::new())
 }

@@ -24,8 +24,7 @@ use crate::{
     clock::Clock,
     coordinator::Coordinator,
     model::{
-        account,
-        charge,
+        account, charge,
         error::{Error, ErrorKind, Result},
     },
     router::{ContainerRoute, Router, RoutingTable},
@@ -67,7 +66,10 @@ impl Call<'_> {
         match text(self.request, &headers::INTENDED_CONTAINER_RID) {
             Some(rid) if rid != container.rid_text => Err(Error::new(
                 ErrorKind::ContainerRidMismatch,
-                format!("the container '{}' is not '{rid}' any more but '{}'", container.name_path, container.rid_text),
+                format!(
+                    "the container '{}' is not '{rid}' any more but '{}'",
+                    container.name_path, container.rid_text
+                ),
             )),
             _ => Ok(Arc::clone(container)),
         }
@@ -75,9 +77,16 @@ impl Call<'_> {
 }
 
 /// The one entry point of the REST port.
-pub async fn entry(request: HttpRequest, payload: web::Payload, worker: web::Data<Worker>) -> HttpResponse {
+pub async fn entry(
+    request: HttpRequest,
+    payload: web::Payload,
+    worker: web::Data<Worker>,
+) -> HttpResponse {
     let activity = activity_id(&request);
-    let call = Call { worker: &worker, request: &request };
+    let call = Call {
+        worker: &worker,
+        request: &request,
+    };
     let response = match answer(&call, payload).await {
         Ok(response) => response,
         Err(error) => {
@@ -95,78 +104,122 @@ async fn answer(call: &Call<'_>, payload: web::Payload) -> Result<Response> {
     let access = authenticate(call, &path)?;
     request::check_version(call.request)?;
     if access == Access::ReadOnly && is_write(call.request, &path) {
-        return Err(Error::new(ErrorKind::Forbidden, "the key that signed the request is read-only"));
+        return Err(Error::new(
+            ErrorKind::Forbidden,
+            "the key that signed the request is read-only",
+        ));
     }
     route(call, &path, payload).await
 }
 
 fn authenticate(call: &Call<'_>, path: &ResourcePath<'_>) -> Result<Access> {
-    let Some(authenticator) = &call.worker.shared.authenticator else { return Ok(Access::Full) };
+    let Some(authenticator) = &call.worker.shared.authenticator else {
+        return Ok(Access::Full);
+    };
     let headers = AuthHeaders {
         authorization: text(call.request, &AUTHORIZATION),
         x_ms_date: text(call.request, &headers::DATE),
         date: text(call.request, &DATE),
     };
-    authenticator.authenticate(call.request.method().as_str(), path, &headers, call.worker.shared.clock.now())
+    authenticator.authenticate(
+        call.request.method().as_str(),
+        path,
+        &headers,
+        call.worker.shared.clock.now(),
+    )
 }
 
 /// Queries and plans are POSTs that read; so is a batch that only reads, which is not looked into.
 fn is_write(request: &HttpRequest, path: &ResourcePath<'_>) -> bool {
     match *request.method() {
         Method::GET | Method::HEAD => false,
-        Method::POST => matches!(path, ResourcePath::PartitionKeyDelete { .. }) || !query::is_query(request),
+        Method::POST => {
+            matches!(path, ResourcePath::PartitionKeyDelete { .. }) || !query::is_query(request)
+        }
         _ => true,
     }
 }
 
-async fn route(call: &Call<'_>, path: &ResourcePath<'_>, payload: web::Payload) -> Result<Response> {
+async fn route(
+    call: &Call<'_>,
+    path: &ResourcePath<'_>,
+    payload: web::Payload,
+) -> Result<Response> {
     use ResourcePath as P;
     let method = call.request.method();
     match (path, method.as_str()) {
         (P::Account, "GET") => Ok(account(call)),
         (P::Databases, "GET") => catalog::list_databases(call),
-        (P::Databases, "POST") if query::is_query(call.request) => catalog::query_databases(call, payload).await,
+        (P::Databases, "POST") if query::is_query(call.request) => {
+            catalog::query_databases(call, payload).await
+        }
         (P::Databases, "POST") => catalog::create_database(call, payload).await,
         (P::Database { db }, "GET") => catalog::read_database(call, db),
         (P::Database { db }, "DELETE") => catalog::delete_database(call, db).await,
         (P::Containers { db }, "GET") => catalog::list_containers(call, db),
-        (P::Containers { db }, "POST") if query::is_query(call.request) => catalog::query_containers(call, db, payload).await,
+        (P::Containers { db }, "POST") if query::is_query(call.request) => {
+            catalog::query_containers(call, db, payload).await
+        }
         (P::Containers { db }, "POST") => catalog::create_container(call, db, payload).await,
         (P::Container { db, coll }, "GET") => catalog::read_container(call, db, coll),
-        (P::Container { db, coll }, "PUT") => catalog::replace_container(call, db, coll, payload).await,
+        (P::Container { db, coll }, "PUT") => {
+            catalog::replace_container(call, db, coll, payload).await
+        }
         (P::Container { db, coll }, "DELETE") => catalog::delete_container(call, db, coll).await,
         (P::PartitionKeyRanges { db, coll }, "GET") => catalog::list_ranges(call, db, coll),
         (P::Offers, "GET") => catalog::list_offers(call),
         (P::Offers, "POST") => catalog::query_offers(call, payload).await,
         (P::Offer { rid }, "GET") => catalog::read_offer(call, rid),
         (P::Offer { rid }, "PUT") => catalog::replace_offer(call, rid, payload).await,
-        (P::Items { db, coll }, "GET") if call.request.headers().contains_key(&headers::A_IM) => feeds::changes(call, db, coll).await,
+        (P::Items { db, coll }, "GET") if call.request.headers().contains_key(&headers::A_IM) => {
+            feeds::changes(call, db, coll).await
+        }
         (P::Items { db, coll }, "GET") => feeds::read(call, db, coll).await,
         (P::Items { db, coll }, "POST") => post_items(call, db, coll, payload).await,
         (P::Item { db, coll, id }, "GET") => items::read(call, db, coll, id).await,
         (P::Item { db, coll, id }, "PUT") => items::replace(call, db, coll, id, payload).await,
         (P::Item { db, coll, id }, "PATCH") => items::patch(call, db, coll, id, payload).await,
         (P::Item { db, coll, id }, "DELETE") => items::delete(call, db, coll, id).await,
-        (P::PartitionKeyDelete { db, coll }, "POST") => items::delete_partition(call, db, coll).await,
+        (P::PartitionKeyDelete { db, coll }, "POST") => {
+            items::delete_partition(call, db, coll).await
+        }
         (P::Conflicts { db, coll }, "GET" | "POST") => catalog::list_conflicts(call, db, coll),
-        (P::Unknown { path }, _) => Err(Error::not_found(format!("there is no resource at the path '{path}'"))),
+        (P::Unknown { path }, _) => Err(Error::not_found(format!(
+            "there is no resource at the path '{path}'"
+        ))),
         (
-            P::Scripts { .. } | P::Script { .. } | P::Users { .. } | P::User { .. } | P::Permissions { .. } | P::Permission { .. }
+            P::Scripts { .. }
+            | P::Script { .. }
+            | P::Users { .. }
+            | P::User { .. }
+            | P::Permissions { .. }
+            | P::Permission { .. }
             | P::Conflict { .. },
             _,
         ) => Err(Error::new(
             ErrorKind::NotImplemented,
-            format!("'{}' is not offered: Bolide has no server-side scripts, users and permissions", call.request.path()),
+            format!(
+                "'{}' is not offered: Bolide has no server-side scripts, users and permissions",
+                call.request.path()
+            ),
         )),
         _ => Err(Error::new(
             ErrorKind::MethodNotAllowed,
-            format!("the path '{}' does not take the method {method}", call.request.path()),
+            format!(
+                "the path '{}' does not take the method {method}",
+                call.request.path()
+            ),
         )),
     }
 }
 
 /// `POST …/docs` is six requests in one; the order of the questions is the protocol's.
-async fn post_items(call: &Call<'_>, db: &str, coll: &str, payload: web::Payload) -> Result<Response> {
+async fn post_items(
+    call: &Call<'_>,
+    db: &str,
+    coll: &str,
+    payload: web::Payload,
+) -> Result<Response> {
     if flag(call.request, &headers::QUERY_PLAN) {
         query::plan(call, db, coll, payload).await
     } else if flag(call.request, &headers::BATCH_REQUEST) {
@@ -182,8 +235,20 @@ async fn post_items(call: &Call<'_>, db: &str, coll: &str, payload: web::Payload
 fn account(call: &Call<'_>) -> Response {
     let shared = &call.worker.shared;
     let connection = call.request.connection_info();
-    let endpoint = format!("{}://{}/", if connection.scheme() == "https" { "https" } else { shared.scheme }, connection.host());
-    Response::json(200, &account::account_json(&shared.account, &endpoint, &shared.region, "Session"), charge::CATALOG_READ)
+    let endpoint = format!(
+        "{}://{}/",
+        if connection.scheme() == "https" {
+            "https"
+        } else {
+            shared.scheme
+        },
+        connection.host()
+    );
+    Response::json(
+        200,
+        &account::account_json(&shared.account, &endpoint, &shared.region, "Session"),
+        charge::CATALOG_READ,
+    )
 }
 
 /// The client's own id for the request, or one of ours.

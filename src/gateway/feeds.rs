@@ -37,13 +37,20 @@ const PAGE_ITEMS_MAX: usize = 1_000_000;
 pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024 - 64 * 1024;
 
 pub fn page_bounds(call: &Call<'_>) -> Result<PageBounds> {
-    let items_max = request::max_item_count(call.request)?.unwrap_or(PAGE_ITEMS_DEFAULT).min(PAGE_ITEMS_MAX);
-    Ok(PageBounds { items_max, bytes_max: PAGE_BYTES_MAX })
+    let items_max = request::max_item_count(call.request)?
+        .unwrap_or(PAGE_ITEMS_DEFAULT)
+        .min(PAGE_ITEMS_MAX);
+    Ok(PageBounds {
+        items_max,
+        bytes_max: PAGE_BYTES_MAX,
+    })
 }
 
 /// What part of the container the headers name; `None` when they name none.
 pub fn scope(call: &Call<'_>, container: &ContainerRoute) -> Result<Option<Scope>> {
-    let range = text(call.request, &headers::PARTITION_KEY_RANGE_ID).map(|id| container.shard_by_id(id)).transpose()?;
+    let range = text(call.request, &headers::PARTITION_KEY_RANGE_ID)
+        .map(|id| container.shard_by_id(id))
+        .transpose()?;
     let mut keys = epk_headers(call)?;
     if let Some(header) = text(call.request, &headers::PARTITION_KEY) {
         let key = PartitionKey::parse_header(header)?;
@@ -58,17 +65,34 @@ pub fn scope(call: &Call<'_>, container: &ContainerRoute) -> Result<Option<Scope
     }
     match (range, keys) {
         (None, None) => Ok(None),
-        (Some(shard), None) => Ok(Some(Scope { keys: shard.facts.range.clone(), range_id: Some(shard.facts.range_id) })),
+        (Some(shard), None) => Ok(Some(Scope {
+            keys: shard.facts.range.clone(),
+            range_id: Some(shard.facts.range_id),
+        })),
         // The range is recomputed from the keys: a client's choice may be out of date.
-        (_, Some(keys)) => Ok(Some(Scope { keys, range_id: None })),
+        (_, Some(keys)) => Ok(Some(Scope {
+            keys,
+            range_id: None,
+        })),
     }
 }
 
 fn epk_headers(call: &Call<'_>) -> Result<Option<EpkRange>> {
-    let (Some(min), Some(max)) = (text(call.request, &headers::START_EPK), text(call.request, &headers::END_EPK)) else { return Ok(None) };
+    let (Some(min), Some(max)) = (
+        text(call.request, &headers::START_EPK),
+        text(call.request, &headers::END_EPK),
+    ) else {
+        return Ok(None);
+    };
     match text(call.request, &headers::READ_KEY_TYPE) {
-        None | Some("EffectivePartitionKeyRange") => Ok(Some(EpkRange::new(Epk::from_hex(min)?, Epk::from_hex(max)?))),
-        Some(other) => Err(Error::bad_request(format!("the value '{}' of x-ms-read-key-type is not known", json::shorten(other)))),
+        None | Some("EffectivePartitionKeyRange") => Ok(Some(EpkRange::new(
+            Epk::from_hex(min)?,
+            Epk::from_hex(max)?,
+        ))),
+        Some(other) => Err(Error::bad_request(format!(
+            "the value '{}' of x-ms-read-key-type is not known",
+            json::shorten(other)
+        ))),
     }
 }
 
@@ -78,25 +102,47 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
     request::check_consistency(call.request)?;
     items::admit(call, &container)?;
     let page = ReadPage {
-        scope: scope(call, &container)?.unwrap_or(Scope { keys: EpkRange::full(), range_id: None }),
-        continuation: text(call.request, &headers::CONTINUATION).map(KeyContinuation::parse).transpose()?,
+        scope: scope(call, &container)?.unwrap_or(Scope {
+            keys: EpkRange::full(),
+            range_id: None,
+        }),
+        continuation: text(call.request, &headers::CONTINUATION)
+            .map(KeyContinuation::parse)
+            .transpose()?,
         bounds: page_bounds(call)?,
         session: request::session(call.request)?,
         container: Arc::clone(&container),
     };
-    let Answer { value: page, range_id, lsn } = call.worker.router.send(page).await.map_err(gone)??;
-    let body = respond::feed(&container.rid_text, "Documents", page.items.iter().map(Stored::body));
-    let mut response = Response::new(200, body, charge::feed_page(page.items.len(), bytes(&page.items)));
+    let Answer {
+        value: page,
+        range_id,
+        lsn,
+    } = call.worker.router.send(page).await.map_err(gone)??;
+    let body = respond::feed(
+        &container.rid_text,
+        "Documents",
+        page.items.iter().map(|item| item.stored.body()),
+    );
+    let mut response = Response::new(
+        200,
+        body,
+        charge::feed_page(
+            page.items.len(),
+            bytes(page.items.iter().map(|item| &item.stored)),
+        ),
+    );
     container.budget.spend(response.charge);
-    response.number(headers::ITEM_COUNT, page.items.len() as u64).from_range(&container, range_id, lsn);
+    response
+        .number(headers::ITEM_COUNT, page.items.len() as u64)
+        .from_range(&container, range_id, lsn);
     if let Some(continuation) = page.continuation {
         response.header(headers::CONTINUATION, continuation.encode());
     }
     Ok(response)
 }
 
-fn bytes(items: &[Stored<Bytes>]) -> usize {
-    items.iter().map(|item| item.body().len()).sum()
+fn bytes<'a>(items: impl Iterator<Item = &'a Stored<Bytes>>) -> usize {
+    items.map(|item| item.body().len()).sum()
 }
 
 /// `GET …/docs` with `A-IM`: changes, latest version.
@@ -105,7 +151,10 @@ pub async fn changes(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> 
     items::admit(call, &container)?;
     check_feed_mode(call)?;
     let scope = scope(call, &container)?.ok_or_else(|| {
-        Error::bad_request(format!("no partition key or partition key range id was specified for the change feed of '{}'", container.name_path))
+        Error::bad_request(format!(
+            "no partition key or partition key range id was specified for the change feed of '{}'",
+            container.name_path
+        ))
     })?;
     let mut start = feed_start(call)?;
     loop {
@@ -116,22 +165,44 @@ pub async fn changes(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> 
             bounds: page_bounds(call)?,
             session: request::session(call.request)?,
         };
-        let Answer { value: page, range_id, lsn } = call.worker.router.send(request).await.map_err(gone)??;
+        let Answer {
+            value: page,
+            range_id,
+            lsn,
+        } = call.worker.router.send(request).await.map_err(gone)??;
         if page.items.is_empty() && page.more {
             // Only other keys or expired items so far: a client takes an empty page for the end.
             start = Start::After(page.after);
             continue;
         }
-        let wrapped = call.request.headers().contains_key(&headers::CHANGE_FEED_WIRE_FORMAT);
-        let rows: Vec<Vec<u8>> = page.items.iter().map(|item| change_row(item, wrapped)).collect();
-        let charge = charge::feed_page(page.items.len(), bytes(&page.items));
+        let wrapped = call
+            .request
+            .headers()
+            .contains_key(&headers::CHANGE_FEED_WIRE_FORMAT);
+        let rows: Vec<Vec<u8>> = page
+            .items
+            .iter()
+            .map(|item| change_row(item, wrapped))
+            .collect();
+        let charge = charge::feed_page(page.items.len(), bytes(page.items.iter()));
         let mut response = if rows.is_empty() {
             Response::empty(304, charge)
         } else {
-            Response::new(200, respond::feed(&container.rid_text, "Documents", rows.iter().map(Vec::as_slice)), charge)
+            Response::new(
+                200,
+                respond::feed(
+                    &container.rid_text,
+                    "Documents",
+                    rows.iter().map(Vec::as_slice),
+                ),
+                charge,
+            )
         };
         container.budget.spend(charge);
-        response.number(headers::ITEM_COUNT, page.items.len() as u64).etag(format!("\"{}\"", page.after)).from_range(&container, range_id, lsn);
+        response
+            .number(headers::ITEM_COUNT, page.items.len() as u64)
+            .etag(format!("\"{}\"", page.after))
+            .from_range(&container, range_id, lsn);
         return Ok(response);
     }
 }
@@ -142,23 +213,49 @@ fn check_feed_mode(call: &Call<'_>) -> Result<()> {
         return Ok(());
     }
     if mode.eq_ignore_ascii_case("Full-Fidelity Feed") {
-        return Err(Error::new(ErrorKind::NotImplemented, "the change feed of all versions and deletes is not offered; read the latest versions"));
+        return Err(Error::new(
+            ErrorKind::NotImplemented,
+            "the change feed of all versions and deletes is not offered; read the latest versions",
+        ));
     }
-    Err(Error::bad_request(format!("the value '{}' of A-IM is not known", json::shorten(mode))))
+    Err(Error::bad_request(format!(
+        "the value '{}' of A-IM is not known",
+        json::shorten(mode)
+    )))
 }
 
 /// Where the reader begins; an etag wins over a time.
 fn feed_start(call: &Call<'_>) -> Result<Start> {
-    match (text(call.request, &IF_NONE_MATCH), text(call.request, &IF_MODIFIED_SINCE)) {
+    match (
+        text(call.request, &IF_NONE_MATCH),
+        text(call.request, &IF_MODIFIED_SINCE),
+    ) {
         (Some("*"), None) => Ok(Start::Now),
         (Some("*"), Some(since)) | (None, Some(since)) => {
-            let time = httpdate::parse_http_date(since)
-                .map_err(|_| Error::bad_request(format!("the value '{}' of If-Modified-Since is not an RFC 1123 date", json::shorten(since))))?;
-            Ok(Start::Time(time.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))))
+            let time = httpdate::parse_http_date(since).map_err(|_| {
+                Error::bad_request(format!(
+                    "the value '{}' of If-Modified-Since is not an RFC 1123 date",
+                    json::shorten(since)
+                ))
+            })?;
+            Ok(Start::Time(
+                time.duration_since(UNIX_EPOCH).map_or(0, |since| {
+                    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+                }),
+            ))
         }
         (Some(etag), _) => {
-            let lsn = etag.trim().trim_start_matches("W/").trim_matches('"').parse();
-            lsn.map(Start::After).map_err(|_| Error::bad_request(format!("the etag '{}' is no place in a change feed", json::shorten(etag))))
+            let lsn = etag
+                .trim()
+                .trim_start_matches("W/")
+                .trim_matches('"')
+                .parse();
+            lsn.map(Start::After).map_err(|_| {
+                Error::bad_request(format!(
+                    "the etag '{}' is no place in a change feed",
+                    json::shorten(etag)
+                ))
+            })
         }
         (None, None) => Ok(Start::After(0)),
     }
@@ -176,7 +273,9 @@ fn change_row(item: &Stored<Bytes>, wrapped: bool) -> Vec<u8> {
     row.extend_from_slice(open);
     row.extend_from_slice(format!(",\"_lsn\":{lsn}}}").as_bytes());
     if wrapped {
-        row.extend_from_slice(format!(",\"metadata\":{{\"lsn\":{lsn},\"crts\":{ts}}}}}").as_bytes());
+        row.extend_from_slice(
+            format!(",\"metadata\":{{\"lsn\":{lsn},\"crts\":{ts}}}}}").as_bytes(),
+        );
     }
     row
 }

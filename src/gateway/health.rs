@@ -34,7 +34,13 @@ async fn ready(health: web::Data<Health>) -> HttpResponse {
     let broken: Vec<String> = table
         .routes()
         .flat_map(|route| route.shards.iter().map(move |shard| (route, shard)))
-        .filter_map(|(route, shard)| Some(format!("{}: {}", route.name_path, shard.check_writable().err()?)))
+        .filter_map(|(route, shard)| {
+            Some(format!(
+                "{}: {}",
+                route.name_path,
+                shard.check_writable().err()?
+            ))
+        })
         .collect();
     let body = json!({"ready": broken.is_empty(), "broken": broken});
     // A node with a broken shard serves the others: it is ready, and says what is wrong.
@@ -88,11 +94,13 @@ fn shard_status(shard: &crate::shard::host::ShardHandle) -> Value {
 }
 
 async fn metrics(health: web::Data<Health>) -> HttpResponse {
-    HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(health.metrics.render())
+    HttpResponse::Ok()
+        .content_type("text/plain; version=0.0.4")
+        .body(health.metrics.render())
 }
 
 /// The operator's word that a jump of the clock is right.
 async fn confirm_clock(health: web::Data<Health>) -> HttpResponse {
-    health.clock.confirm();
+    health.clock.clock().confirm();
     HttpResponse::Ok().json(json!({"purgingPaused": false}))
 }

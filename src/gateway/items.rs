@@ -28,7 +28,10 @@ use crate::{
 };
 
 /// Items that a delete by partition key takes at a time.
-const PARTITION_DELETE_PAGE: PageBounds = PageBounds { items_max: 100, bytes_max: usize::MAX };
+const PARTITION_DELETE_PAGE: PageBounds = PageBounds {
+    items_max: 100,
+    bytes_max: usize::MAX,
+};
 
 pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Response> {
     let container = call.container(db, coll)?;
@@ -42,23 +45,44 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
         session: request::session(call.request)?,
         container: Arc::clone(&container),
     };
-    let Answer { value, range_id, lsn } = call.worker.router.send(request).await.map_err(gone)??;
+    let Answer {
+        value,
+        range_id,
+        lsn,
+    } = call.worker.router.send(request).await.map_err(gone)??;
     Ok(answer(call, &container, value, range_id, lsn, false))
 }
 
-pub async fn create(call: &Call<'_>, db: &str, coll: &str, payload: web::Payload) -> Result<Response> {
+pub async fn create(
+    call: &Call<'_>,
+    db: &str,
+    coll: &str,
+    payload: web::Payload,
+) -> Result<Response> {
     let container = call.container(db, coll)?;
+    request::check_content_type(call.request)?;
     let body = request::body(payload).await?;
     let object = json::parse_object(&body)?;
     let key = agreed_key(call, &container, &object)?;
     let draft = transaction::draft(&object, &container.container.definition.unique_keys)?;
     let id = draft.item.id.clone();
-    let action = if flag(call.request, &headers::IS_UPSERT) { Action::Upsert(draft) } else { Action::Create(draft) };
+    let action = if flag(call.request, &headers::IS_UPSERT) {
+        Action::Upsert(draft)
+    } else {
+        Action::Create(draft)
+    };
     change(call, &container, &key, id, action, body.len()).await
 }
 
-pub async fn replace(call: &Call<'_>, db: &str, coll: &str, id: &str, payload: web::Payload) -> Result<Response> {
+pub async fn replace(
+    call: &Call<'_>,
+    db: &str,
+    coll: &str,
+    id: &str,
+    payload: web::Payload,
+) -> Result<Response> {
     let container = call.container(db, coll)?;
+    request::check_content_type(call.request)?;
     let body = request::body(payload).await?;
     let object = json::parse_object(&body)?;
     let key = agreed_key(call, &container, &object)?;
@@ -70,10 +94,24 @@ pub async fn replace(call: &Call<'_>, db: &str, coll: &str, id: &str, payload: w
             json::shorten(id)
         )));
     }
-    change(call, &container, &key, id.to_owned(), Action::Replace(draft), body.len()).await
+    change(
+        call,
+        &container,
+        &key,
+        id.to_owned(),
+        Action::Replace(draft),
+        body.len(),
+    )
+    .await
 }
 
-pub async fn patch(call: &Call<'_>, db: &str, coll: &str, id: &str, payload: web::Payload) -> Result<Response> {
+pub async fn patch(
+    call: &Call<'_>,
+    db: &str,
+    coll: &str,
+    id: &str,
+    payload: web::Payload,
+) -> Result<Response> {
     let container = call.container(db, coll)?;
     let key = partition_key(call, &container)?;
     let body = request::body(payload).await?;
@@ -82,7 +120,11 @@ pub async fn patch(call: &Call<'_>, db: &str, coll: &str, id: &str, payload: web
 }
 
 pub fn patch_action(patch: Patch) -> Result<Action> {
-    let condition = patch.condition.as_deref().map(Condition::parse).transpose()?;
+    let condition = patch
+        .condition
+        .as_deref()
+        .map(Condition::parse)
+        .transpose()?;
     Ok(Action::Patch { patch, condition })
 }
 
@@ -97,7 +139,10 @@ pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<R
     let container = call.container(db, coll)?;
     let key = partition_key(call, &container)?;
     let epk = container.container.definition.partition_key.epk(&key);
-    let scope = Scope { keys: crate::model::epk::EpkRange::point(epk.clone()), range_id: None };
+    let scope = Scope {
+        keys: crate::model::epk::EpkRange::point(epk.clone()),
+        range_id: None,
+    };
     let mut charge = 0.0;
     loop {
         let page = ReadPage {
@@ -107,7 +152,11 @@ pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<R
             bounds: PARTITION_DELETE_PAGE,
             session: None,
         };
-        let Answer { value: page, range_id, lsn } = call.worker.router.send(page).await.map_err(gone)??;
+        let Answer {
+            value: page,
+            range_id,
+            lsn,
+        } = call.worker.router.send(page).await.map_err(gone)??;
         if page.items.is_empty() && page.continuation.is_none() {
             let mut response = Response::empty(200, charge);
             response.from_range(&container, range_id, lsn);
@@ -115,11 +164,29 @@ pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<R
         }
         let mut operations = Vec::with_capacity(page.items.len());
         for item in &page.items {
-            operations.push(Operation { id: stored_id(item.body())?, action: Action::Delete, if_match: None, if_none_match: None });
+            operations.push(Operation {
+                id: stored_id(item.stored.body())?,
+                action: Action::Delete,
+                if_match: None,
+                if_none_match: None,
+            });
         }
-        let changes = ChangeItems { container: Arc::clone(&container), epk: epk.clone(), operations, atomic: false, bytes: 0 };
-        let Answer { value: results, .. } = call.worker.router.send(changes).await.map_err(gone)??;
-        charge = charge::sum(results.iter().flatten().map(|done| done.charge).chain([charge]));
+        let changes = ChangeItems {
+            container: Arc::clone(&container),
+            epk: epk.clone(),
+            operations,
+            atomic: false,
+            bytes: 0,
+        };
+        let Answer { value: results, .. } =
+            call.worker.router.send(changes).await.map_err(gone)??;
+        charge = charge::sum(
+            results
+                .iter()
+                .flatten()
+                .map(|done| done.charge)
+                .chain([charge]),
+        );
     }
 }
 
@@ -128,7 +195,8 @@ fn stored_id(body: &[u8]) -> Result<String> {
     struct Identity {
         id: String,
     }
-    let identity: Identity = serde_json::from_slice(body).map_err(|_| Error::internal("a stored item has no id"))?;
+    let identity: Identity =
+        serde_json::from_slice(body).map_err(|_| Error::internal("a stored item has no id"))?;
     Ok(identity.id)
 }
 
@@ -142,16 +210,47 @@ async fn change(
 ) -> Result<Response> {
     refuse_triggers(call)?;
     admit(call, container)?;
-    let operation = Operation { id, action, if_match: request::if_match(call.request), if_none_match: request::if_none_match(call.request) };
+    let operation = Operation {
+        id,
+        action,
+        if_match: request::if_match(call.request),
+        if_none_match: request::if_none_match(call.request),
+    };
     let epk = container.container.definition.partition_key.epk(key);
-    let request = ChangeItems { container: Arc::clone(container), epk, operations: vec![operation], atomic: true, bytes };
-    let Answer { mut value, range_id, lsn } = call.worker.router.send(request).await.map_err(gone)??;
-    let result = value.pop().unwrap_or_else(|| Err(Error::internal("an operation has no result")));
-    Ok(answer(call, container, result, range_id, lsn, request::wants_minimal(call.request)))
+    let request = ChangeItems {
+        container: Arc::clone(container),
+        epk,
+        operations: vec![operation],
+        atomic: true,
+        bytes,
+    };
+    let Answer {
+        mut value,
+        range_id,
+        lsn,
+    } = call.worker.router.send(request).await.map_err(gone)??;
+    let result = value
+        .pop()
+        .unwrap_or_else(|| Err(Error::internal("an operation has no result")));
+    Ok(answer(
+        call,
+        container,
+        result,
+        range_id,
+        lsn,
+        request::wants_minimal(call.request),
+    ))
 }
 
 /// The answer to one operation; errors carry the session token too.
-fn answer(call: &Call<'_>, container: &ContainerRoute, result: Result<Done>, range_id: u32, lsn: u64, minimal: bool) -> Response {
+fn answer(
+    call: &Call<'_>,
+    container: &ContainerRoute,
+    result: Result<Done>,
+    range_id: u32,
+    lsn: u64,
+    minimal: bool,
+) -> Response {
     let mut response = match result {
         Ok(done) => {
             let body = done.body.filter(|_| !minimal).unwrap_or_default();
@@ -161,7 +260,10 @@ fn answer(call: &Call<'_>, container: &ContainerRoute, result: Result<Done>, ran
             }
             response
         }
-        Err(error) => Response::error(&error, text(call.request, &headers::ACTIVITY_ID).unwrap_or_default()),
+        Err(error) => Response::error(
+            &error,
+            text(call.request, &headers::ACTIVITY_ID).unwrap_or_default(),
+        ),
     };
     container.budget.spend(response.charge);
     response.from_range(container, range_id, lsn);
@@ -176,18 +278,40 @@ pub fn partition_key(call: &Call<'_>, container: &ContainerRoute) -> Result<Part
             container.name_path
         ))
     })?;
-    container.container.definition.partition_key.complete(PartitionKey::parse_header(header)?)
+    container
+        .container
+        .definition
+        .partition_key
+        .complete(PartitionKey::parse_header(header)?)
 }
 
 /// The partition key of an item, on which body and header agree.
-fn agreed_key(call: &Call<'_>, container: &ContainerRoute, object: &serde_json::Map<String, serde_json::Value>) -> Result<PartitionKey> {
+fn agreed_key(
+    call: &Call<'_>,
+    container: &ContainerRoute,
+    object: &serde_json::Map<String, serde_json::Value>,
+) -> Result<PartitionKey> {
     let header = partition_key(call, container)?;
     check_key(container, object, &header)?;
     Ok(header)
 }
 
-pub fn check_key(container: &ContainerRoute, object: &serde_json::Map<String, serde_json::Value>, key: &PartitionKey) -> Result<()> {
-    if container.container.definition.partition_key.extract(object)? == *key { Ok(()) } else { Err(partition_key::mismatch()) }
+pub fn check_key(
+    container: &ContainerRoute,
+    object: &serde_json::Map<String, serde_json::Value>,
+    key: &PartitionKey,
+) -> Result<()> {
+    if container
+        .container
+        .definition
+        .partition_key
+        .extract(object)?
+        == *key
+    {
+        Ok(())
+    } else {
+        Err(partition_key::mismatch())
+    }
 }
 
 pub fn epk(container: &ContainerRoute, key: &PartitionKey) -> Epk {
@@ -200,10 +324,15 @@ pub fn admit(call: &Call<'_>, container: &ContainerRoute) -> Result<()> {
 }
 
 fn refuse_triggers(call: &Call<'_>) -> Result<()> {
-    let named = [headers::PRE_TRIGGER, headers::POST_TRIGGER].into_iter().find(|name| call.request.headers().contains_key(name));
+    let named = [headers::PRE_TRIGGER, headers::POST_TRIGGER]
+        .into_iter()
+        .find(|name| call.request.headers().contains_key(name));
     match named {
         None => Ok(()),
-        Some(name) => Err(Error::new(ErrorKind::NotImplemented, format!("triggers are not offered; the header {name} must be left out"))),
+        Some(name) => Err(Error::new(
+            ErrorKind::NotImplemented,
+            format!("triggers are not offered; the header {name} must be left out"),
+        )),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use actix_web::{
     HttpRequest,
-    http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH},
+    http::header::{CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH},
     web,
 };
 use bytes::{Bytes, BytesMut};
@@ -23,13 +23,32 @@ pub const BODY_BYTES_MAX: usize = ITEM_BYTES_MAX + 64 * 1024;
 
 /// The values of `x-ms-version` that clients have been released with.
 const API_VERSIONS: &[&str] = &[
-    "2014-08-21", "2015-04-08", "2015-06-03", "2015-08-06", "2015-12-16", "2016-05-30", "2016-07-11", "2016-11-14", "2017-01-19",
-    "2017-02-22", "2017-05-03", "2017-11-15", "2018-06-18", "2018-08-31", "2018-09-17", "2018-12-31", "2020-07-15", "2020-11-05",
+    "2014-08-21",
+    "2015-04-08",
+    "2015-06-03",
+    "2015-08-06",
+    "2015-12-16",
+    "2016-05-30",
+    "2016-07-11",
+    "2016-11-14",
+    "2017-01-19",
+    "2017-02-22",
+    "2017-05-03",
+    "2017-11-15",
+    "2018-06-18",
+    "2018-08-31",
+    "2018-09-17",
+    "2018-12-31",
+    "2020-07-15",
+    "2020-11-05",
 ];
 
 /// A header as text; one that is not visible ASCII counts as absent for those who do not need it.
 pub fn text<'a>(request: &'a HttpRequest, name: &HeaderName) -> Option<&'a str> {
-    request.headers().get(name).and_then(|value| value.to_str().ok())
+    request
+        .headers()
+        .get(name)
+        .and_then(|value| value.to_str().ok())
 }
 
 /// `true` and `True` are true; anything else is not.
@@ -48,6 +67,24 @@ pub fn check_version(request: &HttpRequest) -> Result<()> {
     }
 }
 
+/// An item is JSON; a client that says it sends something else is wrong about one of the two.
+pub fn check_content_type(request: &HttpRequest) -> Result<()> {
+    match text(request, &CONTENT_TYPE) {
+        Some(value)
+            if !value
+                .trim_start()
+                .to_ascii_lowercase()
+                .starts_with("application/json") =>
+        {
+            Err(Error::bad_request(format!(
+                "the content type '{}' is not application/json",
+                json::shorten(value)
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
 pub fn if_match(request: &HttpRequest) -> Option<EtagCondition> {
     text(request, &IF_MATCH).map(EtagCondition::parse)
 }
@@ -58,31 +95,42 @@ pub fn if_none_match(request: &HttpRequest) -> Option<EtagCondition> {
 
 /// The client wants status and headers only.
 pub fn wants_minimal(request: &HttpRequest) -> bool {
-    text(request, &headers::PREFER).is_some_and(|value| value.to_ascii_lowercase().contains("return=minimal"))
+    text(request, &headers::PREFER)
+        .is_some_and(|value| value.to_ascii_lowercase().contains("return=minimal"))
 }
 
 pub fn session(request: &HttpRequest) -> Result<Option<SessionToken>> {
-    text(request, &headers::SESSION_TOKEN).map(SessionToken::parse).transpose()
+    text(request, &headers::SESSION_TOKEN)
+        .map(SessionToken::parse)
+        .transpose()
 }
 
 /// Levels that are no stronger than the account's, which is session.
 pub fn check_consistency(request: &HttpRequest) -> Result<()> {
     match text(request, &headers::CONSISTENCY_LEVEL) {
         None | Some("Session" | "ConsistentPrefix" | "Eventual") => Ok(()),
-        Some(level @ ("Strong" | "BoundedStaleness")) => {
-            Err(Error::bad_request(format!("the consistency level '{level}' is stronger than the account's, which is 'Session'")))
-        }
-        Some(level) => Err(Error::bad_request(format!("the consistency level '{}' is not known", json::shorten(level)))),
+        Some(level @ ("Strong" | "BoundedStaleness")) => Err(Error::bad_request(format!(
+            "the consistency level '{level}' is stronger than the account's, which is 'Session'"
+        ))),
+        Some(level) => Err(Error::bad_request(format!(
+            "the consistency level '{}' is not known",
+            json::shorten(level)
+        ))),
     }
 }
 
 /// The page size that the client asks for; `None` leaves it to the server.
 pub fn max_item_count(request: &HttpRequest) -> Result<Option<usize>> {
-    let Some(value) = text(request, &headers::MAX_ITEM_COUNT) else { return Ok(None) };
+    let Some(value) = text(request, &headers::MAX_ITEM_COUNT) else {
+        return Ok(None);
+    };
     match value.trim().parse::<i64>() {
         Ok(-1) => Ok(None),
         Ok(count) if count > 0 => Ok(usize::try_from(count).ok()),
-        _ => Err(Error::bad_request(format!("the value '{}' of x-ms-max-item-count is not -1 or a positive number", json::shorten(value)))),
+        _ => Err(Error::bad_request(format!(
+            "the value '{}' of x-ms-max-item-count is not -1 or a positive number",
+            json::shorten(value)
+        ))),
     }
 }
 
@@ -91,9 +139,12 @@ pub async fn body(mut payload: web::Payload) -> Result<Bytes> {
     let mut first: Option<Bytes> = None;
     let mut rest = BytesMut::new();
     while let Some(chunk) = payload.next().await {
-        let chunk = chunk.map_err(|failure| Error::bad_request(format!("the body could not be read: {failure}")))?;
+        let chunk = chunk.map_err(|failure| {
+            Error::bad_request(format!("the body could not be read: {failure}"))
+        })?;
         if rest.len() + chunk.len() + first.as_ref().map_or(0, Bytes::len) > BODY_BYTES_MAX {
-            let message = format!("Request size is too large: the body has more than {BODY_BYTES_MAX} bytes");
+            let message =
+                format!("Request size is too large: the body has more than {BODY_BYTES_MAX} bytes");
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         match first.take() {

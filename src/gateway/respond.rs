@@ -18,7 +18,8 @@ use crate::{
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const API_VERSION: HeaderValue = HeaderValue::from_static("2020-07-15");
-const SERVER_VERSION: HeaderValue = HeaderValue::from_static(concat!("version=", env!("CARGO_PKG_VERSION")));
+const SERVER_VERSION: HeaderValue =
+    HeaderValue::from_static(concat!("version=", env!("CARGO_PKG_VERSION")));
 
 /// An answer being put together.
 pub struct Response {
@@ -30,7 +31,12 @@ pub struct Response {
 
 impl Response {
     pub fn new(status: u16, body: impl Into<Bytes>, charge: f64) -> Self {
-        Self { status, body: body.into(), charge, headers: Vec::with_capacity(8) }
+        Self {
+            status,
+            body: body.into(),
+            charge,
+            headers: Vec::with_capacity(8),
+        }
     }
 
     pub fn empty(status: u16, charge: f64) -> Self {
@@ -46,7 +52,15 @@ impl Response {
         let (status, substatus, code) = error.kind.wire();
         let errors = json!({"Errors": [error.message]});
         let body = json!({"code": code, "message": format!("Message: {errors}\r\nActivityId: {activity}, bolide")});
-        let mut response = Self::json(status, &body, if status == 429 { 0.0 } else { charge::REFUSED_WRITE });
+        let mut response = Self::json(
+            status,
+            &body,
+            if status == 429 {
+                0.0
+            } else {
+                charge::REFUSED_WRITE
+            },
+        );
         if substatus != 0 {
             response.number(headers::SUBSTATUS, u64::from(substatus));
         }
@@ -75,13 +89,16 @@ impl Response {
 
     /// What every answer from a container's data carries: where it came from and how new it is.
     pub fn from_range(&mut self, container: &ContainerRoute, range_id: u32, lsn: u64) -> &mut Self {
-        self.header(headers::SESSION_TOKEN, session::token(range_id, lsn))
-            .number(headers::LSN, lsn)
-            .number(headers::ITEM_LSN, lsn)
-            .number(headers::GLOBAL_COMMITTED_LSN, lsn)
-            .number(headers::PARTITION_KEY_RANGE_ID, u64::from(range_id))
-            .header(headers::ALT_CONTENT_PATH, container.name_path.clone())
-            .header(headers::CONTENT_PATH, container.rid_text.clone())
+        self.header(
+            headers::SESSION_TOKEN,
+            session::token(range_id, container.session_version, lsn),
+        )
+        .number(headers::LSN, lsn)
+        .number(headers::ITEM_LSN, lsn)
+        .number(headers::GLOBAL_COMMITTED_LSN, lsn)
+        .number(headers::PARTITION_KEY_RANGE_ID, u64::from(range_id))
+        .header(headers::ALT_CONTENT_PATH, container.name_path.clone())
+        .header(headers::CONTENT_PATH, container.rid_text.clone())
     }
 
     pub fn finish(self, activity: HeaderValue) -> HttpResponse {

@@ -26,11 +26,24 @@ pub struct Listening {
 
 /// The REST port: HTTP/1.1 and HTTP/2, the latter also without TLS (h2c with prior knowledge, on the same port).
 pub fn rest(listening: Listening, shared: Arc<Shared>) -> std::io::Result<Server> {
-    let Listening { listener, tls, workers, shutdown_seconds } = listening;
+    let Listening {
+        listener,
+        tls,
+        workers,
+        shutdown_seconds,
+    } = listening;
     let server = HttpServer::new(move || {
-        let router = Router { table: Arc::clone(&shared.table) }.start();
-        let worker = Worker { shared: Arc::clone(&shared), router };
-        App::new().app_data(web::Data::new(worker)).default_service(web::to(dispatch::entry))
+        let router = Router {
+            table: Arc::clone(&shared.table),
+        }
+        .start();
+        let worker = Worker {
+            shared: Arc::clone(&shared),
+            router,
+        };
+        App::new()
+            .app_data(web::Data::new(worker))
+            .default_service(web::to(dispatch::entry))
     })
     .workers(workers)
     .client_request_timeout(HEADERS_TIMEOUT)
@@ -47,6 +60,12 @@ pub fn rest(listening: Listening, shared: Arc<Shared>) -> std::io::Result<Server
 /// The health port.
 pub fn health(listener: TcpListener, health: Health) -> std::io::Result<Server> {
     let health = web::Data::new(health);
-    let server = HttpServer::new(move || App::new().app_data(health.clone()).configure(health::configure)).workers(1).disable_signals();
+    let server = HttpServer::new(move || {
+        App::new()
+            .app_data(health.clone())
+            .configure(health::configure)
+    })
+    .workers(1)
+    .disable_signals();
     Ok(server.listen(listener)?.run())
 }

@@ -60,27 +60,52 @@ pub struct OfferRecord {
 
 impl Catalog {
     pub fn database(&self, id: &str) -> Result<&Database> {
-        self.databases.get(id).ok_or_else(|| Error::not_found(format!("Resource Not Found: there is no database '{id}'")))
+        self.databases.get(id).ok_or_else(|| {
+            Error::not_found(format!("Resource Not Found: there is no database '{id}'"))
+        })
+    }
+
+    /// A database that owns what the request addresses.
+    pub fn owner(&self, database: &str) -> Result<&Database> {
+        let missing = || {
+            Error::new(
+                ErrorKind::OwnerNotFound,
+                format!("Owner resource does not exist: there is no database '{database}'"),
+            )
+        };
+        self.databases.get(database).ok_or_else(missing)
     }
 
     /// A container that the request addresses itself.
     pub fn container(&self, database: &str, id: &str) -> Result<&Container> {
-        let owner = self.databases.get(database).ok_or_else(|| {
-            Error::new(ErrorKind::OwnerNotFound, format!("Resource Not Found: there is no database '{database}'"))
-        })?;
-        owner.containers.get(id).ok_or_else(|| {
-            Error::not_found(format!("Resource Not Found: there is no container '{id}' in the database '{database}'"))
+        self.owner(database)?.containers.get(id).ok_or_else(|| {
+            Error::not_found(format!(
+                "Resource Not Found: there is no container '{id}' in the database '{database}'"
+            ))
         })
     }
 
-    pub fn create_database(&mut self, id: &str, throughput: Option<Throughput>, ts: i64) -> Result<()> {
+    pub fn create_database(
+        &mut self,
+        id: &str,
+        throughput: Option<Throughput>,
+        ts: i64,
+    ) -> Result<()> {
         if self.databases.contains_key(id) {
-            return Err(Error::conflict(format!("Resource with specified id or name already exists: the database '{id}'")));
+            return Err(Error::conflict(format!(
+                "Resource with specified id or name already exists: the database '{id}'"
+            )));
         }
         self.last_database += 1;
         let rid = DatabaseRid(self.last_database);
         let etag = self.next_etag(ts);
-        let database = Database { rid, etag, ts, containers: BTreeMap::new(), last_container: 0 };
+        let database = Database {
+            rid,
+            etag,
+            ts,
+            containers: BTreeMap::new(),
+            last_container: 0,
+        };
         self.databases.insert(id.to_owned(), database);
         if let Some(throughput) = throughput {
             self.add_offer(rid.self_link(), rid.to_text(), throughput, ts);
@@ -89,11 +114,19 @@ impl Catalog {
     }
 
     /// Removes a database; gives back its containers, whose shards must go too.
-    pub fn delete_database(&mut self, id: &str, if_match: Option<&EtagCondition>) -> Result<Database> {
+    pub fn delete_database(
+        &mut self,
+        id: &str,
+        if_match: Option<&EtagCondition>,
+    ) -> Result<Database> {
         check_etag(&self.database(id)?.etag, if_match)?;
-        let database = self.databases.remove(id).ok_or_else(|| Error::internal("a database vanished"))?;
+        let database = self
+            .databases
+            .remove(id)
+            .ok_or_else(|| Error::internal("a database vanished"))?;
         let link = database.rid.self_link();
-        self.offers.retain(|_, record| !record.offer.resource.starts_with(&link));
+        self.offers
+            .retain(|_, record| !record.offer.resource.starts_with(&link));
         self.version += 1;
         Ok(database)
     }
@@ -107,23 +140,44 @@ impl Catalog {
         ts: i64,
     ) -> Result<&Container> {
         let id = definition.id.clone();
-        let shared_throughput = self.offer_of(&self.database(database)?.rid.self_link()).is_some();
-        if self.database(database)?.containers.contains_key(&id) {
-            return Err(Error::conflict(format!("Resource with specified id or name already exists: the container '{id}'")));
+        let shared_throughput = self
+            .offer_of(&self.owner(database)?.rid.self_link())
+            .is_some();
+        if self.owner(database)?.containers.contains_key(&id) {
+            return Err(Error::conflict(format!(
+                "Resource with specified id or name already exists: the container '{id}'"
+            )));
         }
         let etag = self.next_etag(ts);
-        let owner = self.databases.get_mut(database).ok_or_else(|| Error::internal("a database vanished"))?;
+        let owner = self
+            .databases
+            .get_mut(database)
+            .ok_or_else(|| Error::internal("a database vanished"))?;
         owner.last_container += 1;
-        let rid = ContainerRid { database: owner.rid, ordinal: owner.last_container };
+        let rid = ContainerRid {
+            database: owner.rid,
+            ordinal: owner.last_container,
+        };
         let ranges = EpkRange::split_evenly(shards, definition.partition_key.version)
             .into_iter()
             .zip(0..)
             .map(|(keys, id)| Range { id, keys })
             .collect();
-        owner.containers.insert(id.clone(), Container { rid, etag, ts, definition, ranges });
+        owner.containers.insert(
+            id.clone(),
+            Container {
+                rid,
+                etag,
+                ts,
+                definition,
+                ranges,
+            },
+        );
         match throughput {
             Some(throughput) => self.add_offer(rid.self_link(), rid.to_text(), throughput, ts),
-            None if !shared_throughput => self.add_offer(rid.self_link(), rid.to_text(), Throughput::default(), ts),
+            None if !shared_throughput => {
+                self.add_offer(rid.self_link(), rid.to_text(), Throughput::default(), ts)
+            }
             None => {}
         }
         self.container(database, &id)
@@ -150,7 +204,12 @@ impl Catalog {
         Ok(())
     }
 
-    pub fn delete_container(&mut self, database: &str, id: &str, if_match: Option<&EtagCondition>) -> Result<Container> {
+    pub fn delete_container(
+        &mut self,
+        database: &str,
+        id: &str,
+        if_match: Option<&EtagCondition>,
+    ) -> Result<Container> {
         check_etag(&self.container(database, id)?.etag, if_match)?;
         let container = self
             .databases
@@ -158,37 +217,65 @@ impl Catalog {
             .and_then(|owner| owner.containers.remove(id))
             .ok_or_else(|| Error::internal("a container vanished"))?;
         let link = container.rid.self_link();
-        self.offers.retain(|_, record| record.offer.resource != link);
+        self.offers
+            .retain(|_, record| record.offer.resource != link);
         self.version += 1;
         Ok(container)
     }
 
-    pub fn replace_offer(&mut self, rid: OfferRid, offer: Offer, if_match: Option<&EtagCondition>, ts: i64) -> Result<()> {
+    pub fn replace_offer(
+        &mut self,
+        rid: OfferRid,
+        offer: Offer,
+        if_match: Option<&EtagCondition>,
+        ts: i64,
+    ) -> Result<()> {
         check_etag(&self.offer(rid)?.etag, if_match)?;
         let etag = self.next_etag(ts);
-        let record = self.offers.get_mut(&rid.0).ok_or_else(|| Error::internal("an offer vanished"))?;
+        let record = self
+            .offers
+            .get_mut(&rid.0)
+            .ok_or_else(|| Error::internal("an offer vanished"))?;
         *record = OfferRecord { offer, etag, ts };
         Ok(())
     }
 
     pub fn offer(&self, rid: OfferRid) -> Result<&OfferRecord> {
-        self.offers.get(&rid.0).ok_or_else(|| Error::not_found(format!("Resource Not Found: there is no offer '{rid}'")))
+        self.offers.get(&rid.0).ok_or_else(|| {
+            Error::not_found(format!("Resource Not Found: there is no offer '{rid}'"))
+        })
     }
 
     /// The throughput that a container's requests draw on: its own, or its database's.
     pub fn throughput_of(&self, database: &Database, container: &Container) -> Option<Throughput> {
-        self.offer_of(&container.rid.self_link()).or_else(|| self.offer_of(&database.rid.self_link()))
+        self.offer_of(&container.rid.self_link())
+            .or_else(|| self.offer_of(&database.rid.self_link()))
     }
 
     fn offer_of(&self, resource: &str) -> Option<Throughput> {
-        self.offers.values().find(|record| record.offer.resource == resource).map(|record| record.offer.throughput)
+        self.offers
+            .values()
+            .find(|record| record.offer.resource == resource)
+            .map(|record| record.offer.throughput)
     }
 
-    fn add_offer(&mut self, resource: String, resource_rid: String, throughput: Throughput, ts: i64) {
+    fn add_offer(
+        &mut self,
+        resource: String,
+        resource_rid: String,
+        throughput: Throughput,
+        ts: i64,
+    ) {
         self.last_offer += 1;
-        let offer = Offer { rid: OfferRid(self.last_offer).to_text(), resource, resource_rid, throughput };
+        let offer = Offer {
+            rid: OfferRid(self.last_offer).to_text(),
+            resource,
+            resource_rid,
+            throughput,
+        };
         let etag = self.next_etag(ts);
-        self.offers.insert(self.last_offer, OfferRecord { offer, etag, ts });
+        self.offers
+            .insert(self.last_offer, OfferRecord { offer, etag, ts });
     }
 
     fn next_etag(&mut self, ts: i64) -> String {

@@ -88,7 +88,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), retry_after_ms: None }
+        Self {
+            kind,
+            message: message.into(),
+            retry_after_ms: None,
+        }
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {

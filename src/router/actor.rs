@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use actix::prelude::*;
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 
 use super::{
     continuation::{KeyContinuation, Resume},
@@ -22,8 +21,8 @@ use crate::{
         feed::{self, FeedPage},
         host::ShardHandle,
         transaction::{Done, Operation},
+        view::{Page, PageItem},
     },
-    store::document::Stored,
 };
 
 pub struct Router {
@@ -69,9 +68,13 @@ fn read_item(request: &ReadItem) -> Result<Answer<Result<Done>>> {
         let lsn = view.lsn();
         let range_id = shard.facts.range_id;
         if let Some(session) = &request.session {
-            session.check(range_id, lsn)?;
+            session.check(range_id, request.container.session_version, lsn)?;
         }
-        Ok(Answer { value: view.read(&request.epk, &request.id, request.if_none_match.as_ref()), range_id, lsn })
+        Ok(Answer {
+            value: view.read(&request.epk, &request.id, request.if_none_match.as_ref()),
+            range_id,
+            lsn,
+        })
     })
 }
 
@@ -92,10 +95,20 @@ impl Handler<ChangeItems> for Router {
 
     fn handle(&mut self, request: ChangeItems, _: &mut Self::Context) -> Self::Result {
         Box::pin(async move {
-            let ChangeItems { container, epk, operations, atomic, bytes } = request;
+            let ChangeItems {
+                container,
+                epk,
+                operations,
+                atomic,
+                bytes,
+            } = request;
             let shard = container.shard_of(&epk)?;
             let Reply { results, lsn } = shard.perform(epk, operations, atomic, bytes).await?;
-            Ok(Answer { value: results, range_id: shard.facts.range_id, lsn })
+            Ok(Answer {
+                value: results,
+                range_id: shard.facts.range_id,
+                lsn,
+            })
         })
     }
 }
@@ -110,8 +123,13 @@ pub struct Scope {
 
 impl Scope {
     /// The shards in it, in key order.
-    pub fn shards<'a>(&'a self, container: &'a ContainerRoute) -> impl Iterator<Item = &'a Arc<ShardHandle>> {
-        container.shards_of(&self.keys).filter(|shard| self.range_id.is_none_or(|id| shard.facts.range_id == id))
+    pub fn shards<'a>(
+        &'a self,
+        container: &'a ContainerRoute,
+    ) -> impl Iterator<Item = &'a Arc<ShardHandle>> {
+        container
+            .shards_of(&self.keys)
+            .filter(|shard| self.range_id.is_none_or(|id| shard.facts.range_id == id))
     }
 }
 
@@ -135,7 +153,7 @@ pub struct ReadPage {
 
 #[derive(Debug, Default)]
 pub struct ItemsPage {
-    pub items: Vec<Stored<Bytes>>,
+    pub items: Vec<PageItem>,
     pub continuation: Option<KeyContinuation>,
 }
 
@@ -149,46 +167,53 @@ impl Handler<ReadPage> for Router {
 
 impl ReadPage {
     pub fn read(&self) -> Result<Answer<ItemsPage>> {
-        let mut page = ItemsPage::default();
+        let mut page = Page::new(self.bounds.items_max, self.bounds.bytes_max);
+        let mut continuation = None;
         let mut served = None;
-        let mut bytes = 0;
         let from = self.continuation.as_ref();
-        let mut shards = self.scope.shards(&self.container).skip_while(|shard| from.is_some_and(|c| shard.facts.range_id != c.range_id)).peekable();
-        if shards.peek().is_none() && from.is_some() {
-            return Err(Error::bad_request("Invalid Continuation Token: its partition key range is not part of the request"));
-        }
-        for shard in shards {
+        let shards = self.scope.shards(&self.container);
+        for shard in shards
+            .skip_while(|shard| from.is_some_and(|from| shard.facts.range_id != from.range_id))
+        {
             let range_id = shard.facts.range_id;
             let view = shard.view()?;
             let lsn = view.lsn();
             if let Some(session) = &self.session {
-                session.check(range_id, lsn)?;
+                session.check(range_id, self.container.session_version, lsn)?;
             }
-            if served.is_none() {
-                served = Some((range_id, lsn));
-            }
-            let start = from.filter(|c| c.range_id == range_id).map_or(Resume::Start, |c| c.resume.clone());
-            if page.items.len() >= self.bounds.items_max || bytes >= self.bounds.bytes_max {
-                page.continuation = Some(KeyContinuation { range_id, resume: Resume::Start, rows: 0 });
+            served.get_or_insert((range_id, lsn));
+            if !page.has_room_for(0) {
+                continuation = Some(KeyContinuation::at(range_id, Resume::Start));
                 break;
             }
-            let keys = shard.facts.range.intersect(&self.scope.keys).unwrap_or_else(|| self.scope.keys.clone());
-            let part = view.page(
-                &keys,
-                start.from(),
-                |key| start.is_before(key),
-                self.bounds.items_max - page.items.len(),
-                self.bounds.bytes_max - bytes,
-            )?;
-            bytes += part.items.iter().map(Stored::size).sum::<usize>();
-            page.items.extend(part.items);
-            if let Some(key) = part.resume {
-                page.continuation = Some(KeyContinuation { range_id, resume: Resume::at(key), rows: 0 });
+            let start = from
+                .filter(|from| from.range_id == range_id)
+                .map_or(Resume::Start, |from| from.resume.clone());
+            let keys = shard
+                .facts
+                .range
+                .intersect(&self.scope.keys)
+                .unwrap_or_else(|| self.scope.keys.clone());
+            if let Some(key) =
+                view.fill(&mut page, &keys, start.from(), |key| start.is_before(key))?
+            {
+                continuation = Some(KeyContinuation::at(range_id, Resume::at(key)));
                 break;
             }
         }
-        let (range_id, lsn) = served.unwrap_or_default();
-        Ok(Answer { value: page, range_id, lsn })
+        let Some((range_id, lsn)) = served else {
+            return Err(Error::bad_request(
+                "Invalid Continuation Token: its partition key range is not part of the request",
+            ));
+        };
+        Ok(Answer {
+            value: ItemsPage {
+                items: page.items,
+                continuation,
+            },
+            range_id,
+            lsn,
+        })
     }
 }
 
@@ -209,23 +234,44 @@ impl Handler<ReadChanges> for Router {
     fn handle(&mut self, request: ReadChanges, _: &mut Self::Context) -> Self::Result {
         Box::pin(off_the_event_loop(move || {
             let mut shards = request.scope.shards(&request.container);
-            let shard = shards.next().ok_or_else(|| Error::bad_request("the change feed's range is empty"))?;
+            let shard = shards
+                .next()
+                .ok_or_else(|| Error::bad_request("the change feed's range is empty"))?;
             if shards.next().is_some() {
-                return Err(Error::bad_request("the change feed's range spans several partition key ranges: read each of them"));
+                return Err(Error::bad_request(
+                    "the change feed's range spans several partition key ranges: read each of them",
+                ));
             }
             let view = shard.view()?;
             let lsn = view.lsn();
             let range_id = shard.facts.range_id;
             if let Some(session) = &request.session {
-                session.check(range_id, lsn)?;
+                session.check(range_id, request.container.session_version, lsn)?;
             }
-            let PageBounds { items_max, bytes_max } = request.bounds;
-            Ok(Answer { value: feed::page(&view, &request.scope.keys, request.start, items_max, bytes_max)?, range_id, lsn })
+            let PageBounds {
+                items_max,
+                bytes_max,
+            } = request.bounds;
+            Ok(Answer {
+                value: feed::page(
+                    &view,
+                    &request.scope.keys,
+                    request.start,
+                    items_max,
+                    bytes_max,
+                )?,
+                range_id,
+                lsn,
+            })
         }))
     }
 }
 
 /// Runs what may wait for the disk on the blocking pool.
-pub async fn off_the_event_loop<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(|failure| Error::internal(format!("a read was cut off: {failure}")))?
+pub async fn off_the_event_loop<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|failure| Error::internal(format!("a read was cut off: {failure}")))?
 }

@@ -19,13 +19,23 @@ struct Bucket {
 impl Budget {
     pub fn new(per_second: Option<u32>) -> Self {
         let per_second = per_second.map(f64::from);
-        Self { per_second, bucket: Mutex::new(Bucket { second: i64::MIN, left: 0.0 }) }
+        Self {
+            per_second,
+            bucket: Mutex::new(Bucket {
+                second: i64::MIN,
+                left: 0.0,
+            }),
+        }
     }
 
     /// Lets a request in, or says when to come back.
     pub fn admit(&self, now: i64) -> Result<(), Error> {
-        let Some(per_second) = self.per_second else { return Ok(()) };
-        let Ok(mut bucket) = self.bucket.lock() else { return Ok(()) };
+        let Some(per_second) = self.per_second else {
+            return Ok(());
+        };
+        let Ok(mut bucket) = self.bucket.lock() else {
+            return Ok(());
+        };
         if bucket.second < now {
             // Units that were not used are lost; a debt is carried on.
             let debt = bucket.left.min(0.0);
@@ -39,7 +49,9 @@ impl Budget {
         let wait_ms = 1_000.0 * (1.0 - bucket.left / per_second);
         let mut error = Error::new(
             ErrorKind::TooManyRequests,
-            format!("Request rate is large: the container's {per_second} request units of this second are spent"),
+            format!(
+                "Request rate is large: the container's {per_second} request units of this second are spent"
+            ),
         );
         error.retry_after_ms = Some(wait_ms.min(60_000.0) as u32);
         Err(error)

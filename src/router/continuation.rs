@@ -13,8 +13,10 @@ const KEY_BYTES_MAX: usize = 640;
 pub struct KeyContinuation {
     pub range_id: u32,
     pub resume: Resume,
-    /// Rows that were handed out before, for queries with OFFSET, LIMIT and TOP.
+    /// Rows that the query had found before, for OFFSET, LIMIT and TOP.
     pub rows: u64,
+    /// Rows of the item at `resume` that were handed out before: a JOIN makes several of one item.
+    pub within: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +32,10 @@ pub enum Resume {
 impl Resume {
     pub fn at(key: Vec<u8>) -> Self {
         match key.get(..KEY_BYTES_MAX) {
-            Some(prefix) if key.len() > KEY_BYTES_MAX => Self::Among { prefix: prefix.to_vec(), digest: digest(&key) },
+            Some(prefix) if key.len() > KEY_BYTES_MAX => Self::Among {
+                prefix: prefix.to_vec(),
+                digest: digest(&key),
+            },
             _ => Self::At(key),
         }
     }
@@ -57,24 +62,39 @@ fn digest(key: &[u8]) -> [u8; 8] {
 }
 
 impl KeyContinuation {
+    pub fn at(range_id: u32, resume: Resume) -> Self {
+        Self {
+            range_id,
+            resume,
+            rows: 0,
+            within: 0,
+        }
+    }
+
     pub fn encode(&self) -> String {
         let resume = match &self.resume {
             Resume::Start => String::new(),
             Resume::At(key) => format!("k{}", URL_SAFE_NO_PAD.encode(key)),
             Resume::Among { prefix, digest } => {
-                format!("p{}.{}", URL_SAFE_NO_PAD.encode(prefix), URL_SAFE_NO_PAD.encode(digest))
+                format!(
+                    "p{}.{}",
+                    URL_SAFE_NO_PAD.encode(prefix),
+                    URL_SAFE_NO_PAD.encode(digest)
+                )
             }
         };
-        format!("{}.{}.{resume}", self.range_id, self.rows)
+        format!("{}.{}.{}.{resume}", self.range_id, self.rows, self.within)
     }
 
     pub fn parse(text: &str) -> Result<Self> {
-        Self::read(text).ok_or_else(|| Error::bad_request(format!("Invalid Continuation Token '{text}'")))
+        Self::read(text)
+            .ok_or_else(|| Error::bad_request(format!("Invalid Continuation Token '{text}'")))
     }
 
     fn read(text: &str) -> Option<Self> {
         let (range_id, rest) = text.split_once('.')?;
         let (rows, rest) = rest.split_once('.')?;
+        let (within, rest) = rest.split_once('.')?;
         let resume = match rest.split_at_checked(1) {
             None => Resume::Start,
             Some(("k", key)) => Resume::At(URL_SAFE_NO_PAD.decode(key).ok()?),
@@ -87,7 +107,12 @@ impl KeyContinuation {
             }
             Some(_) => return None,
         };
-        Some(Self { range_id: range_id.parse().ok()?, rows: rows.parse().ok()?, resume })
+        Some(Self {
+            range_id: range_id.parse().ok()?,
+            rows: rows.parse().ok()?,
+            within: within.parse().ok()?,
+            resume,
+        })
     }
 }
 
@@ -97,17 +122,33 @@ mod tests {
 
     #[test]
     fn tokens_are_short_and_give_back_what_they_hold() {
-        for key in [vec![], vec![b'd'; 20], vec![0xff; KEY_BYTES_MAX], vec![b'x'; 1_072]] {
-            let continuation = KeyContinuation { range_id: u32::MAX, resume: Resume::at(key), rows: u64::MAX };
+        for key in [
+            vec![],
+            vec![b'd'; 20],
+            vec![0xff; KEY_BYTES_MAX],
+            vec![b'x'; 1_072],
+        ] {
+            let continuation = KeyContinuation {
+                range_id: u32::MAX,
+                resume: Resume::at(key),
+                rows: u64::MAX,
+                within: u64::MAX,
+            };
             let text = continuation.encode();
-            assert!(text.len() <= 1_024 && text.is_ascii(), "{} bytes", text.len());
+            assert!(
+                text.len() <= 1_024 && text.is_ascii(),
+                "{} bytes",
+                text.len()
+            );
             assert_eq!(KeyContinuation::parse(&text).unwrap(), continuation);
         }
     }
 
     #[test]
     fn a_long_key_is_found_again_among_its_like() {
-        let keys: Vec<Vec<u8>> = (0..3).map(|n| [vec![b'x'; 700], vec![n]].concat()).collect();
+        let keys: Vec<Vec<u8>> = (0..3)
+            .map(|n| [vec![b'x'; 700], vec![n]].concat())
+            .collect();
         let resume = Resume::at(keys[1].clone());
         assert!(resume.is_before(&keys[0]));
         assert!(!resume.is_before(&keys[1]));
@@ -116,8 +157,14 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_by_name() {
-        for text in ["", "7", "0.0.q", "x.0.", "0.0.k!", "0.0.pAA.AA"] {
-            assert!(KeyContinuation::parse(text).unwrap_err().message.contains("Invalid Continuation Token"), "{text}");
+        for text in ["", "7", "0.0.0.q", "x.0.0.", "0.0.0.k!", "0.0.0.pAA.AA"] {
+            assert!(
+                KeyContinuation::parse(text)
+                    .unwrap_err()
+                    .message
+                    .contains("Invalid Continuation Token"),
+                "{text}"
+            );
         }
     }
 }

@@ -31,6 +31,8 @@ pub struct ContainerRoute {
     /// In key order, tiling the whole key space.
     pub shards: Vec<Arc<ShardHandle>>,
     pub budget: Budget,
+    /// The version in its session tokens: no other container ever had it.
+    pub session_version: i64,
     /// `x-ms-alt-content-path` of its items: the path by names.
     pub name_path: String,
     /// `x-ms-content-path` of its items: the resource id.
@@ -41,20 +43,38 @@ impl RoutingTable {
     pub fn new(catalog: Arc<Catalog>, routes: Vec<Arc<ContainerRoute>>) -> Self {
         let mut containers: HashMap<String, HashMap<String, Arc<ContainerRoute>>> = HashMap::new();
         for route in routes {
-            containers.entry(route.database.clone()).or_default().insert(route.id.clone(), route);
+            containers
+                .entry(route.database.clone())
+                .or_default()
+                .insert(route.id.clone(), route);
         }
-        Self { catalog, containers }
+        Self {
+            catalog,
+            containers,
+        }
     }
 
     /// Finds a container by names, or by resource ids.
     pub fn container(&self, database: &str, id: &str) -> Result<&Arc<ContainerRoute>> {
-        if let Some(route) = self.containers.get(database).and_then(|owner| owner.get(id)) {
+        if let Some(route) = self
+            .containers
+            .get(database)
+            .and_then(|owner| owner.get(id))
+        {
             return Ok(route);
         }
         let rid = ContainerRid::parse(id);
-        let by_rid = rid.and_then(|rid| self.containers.values().flat_map(HashMap::values).find(|route| route.container.rid == rid));
+        let by_rid = rid.and_then(|rid| {
+            self.containers
+                .values()
+                .flat_map(HashMap::values)
+                .find(|route| route.container.rid == rid)
+        });
         by_rid.ok_or_else(|| {
-            Error::new(ErrorKind::OwnerNotFound, format!("Owner resource does not exist: there is no container '{database}/{id}'"))
+            Error::new(
+                ErrorKind::OwnerNotFound,
+                format!("Owner resource does not exist: there is no container '{database}/{id}'"),
+            )
         })
     }
 
@@ -63,8 +83,14 @@ impl RoutingTable {
         if self.catalog.databases.contains_key(addressed) {
             return addressed;
         }
-        let Some(rid) = DatabaseRid::parse(addressed) else { return addressed };
-        self.catalog.databases.iter().find(|(_, database)| database.rid == rid).map_or(addressed, |(name, _)| name)
+        let Some(rid) = DatabaseRid::parse(addressed) else {
+            return addressed;
+        };
+        self.catalog
+            .databases
+            .iter()
+            .find(|(_, database)| database.rid == rid)
+            .map_or(addressed, |(name, _)| name)
     }
 
     pub fn routes(&self) -> impl Iterator<Item = &Arc<ContainerRoute>> {
@@ -75,22 +101,43 @@ impl RoutingTable {
 impl ContainerRoute {
     /// The shard that owns a key.
     pub fn shard_of(&self, epk: &[u8]) -> Result<&Arc<ShardHandle>> {
-        let after = self.shards.partition_point(|shard| *shard.facts.range.min <= *epk);
+        let after = self
+            .shards
+            .partition_point(|shard| *shard.facts.range.min <= *epk);
         after
             .checked_sub(1)
             .and_then(|index| self.shards.get(index))
-            .ok_or_else(|| Error::internal(format!("no partition key range of '{}' owns the key", self.name_path)))
+            .ok_or_else(|| {
+                Error::internal(format!(
+                    "no partition key range of '{}' owns the key",
+                    self.name_path
+                ))
+            })
     }
 
     pub fn shard_by_id(&self, range_id: &str) -> Result<&Arc<ShardHandle>> {
         let number: Option<u32> = range_id.parse().ok();
-        self.shards.iter().find(|shard| Some(shard.facts.range_id) == number).ok_or_else(|| {
-            Error::new(ErrorKind::RangeGone, format!("there is no partition key range '{range_id}' in '{}'", self.name_path))
-        })
+        self.shards
+            .iter()
+            .find(|shard| Some(shard.facts.range_id) == number)
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::RangeGone,
+                    format!(
+                        "there is no partition key range '{range_id}' in '{}'",
+                        self.name_path
+                    ),
+                )
+            })
     }
 
     /// The shards that hold keys of a range, in key order.
-    pub fn shards_of<'a>(&'a self, range: &'a EpkRange) -> impl Iterator<Item = &'a Arc<ShardHandle>> {
-        self.shards.iter().filter(|shard| shard.facts.range.overlaps(range))
+    pub fn shards_of<'a>(
+        &'a self,
+        range: &'a EpkRange,
+    ) -> impl Iterator<Item = &'a Arc<ShardHandle>> {
+        self.shards
+            .iter()
+            .filter(|shard| shard.facts.range.overlaps(range))
     }
 }

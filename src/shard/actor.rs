@@ -7,7 +7,7 @@ use std::{
 
 use actix::prelude::*;
 use tokio::sync::oneshot;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info};
 
 use super::{
     command::{Change, Command, LaneCursors, Purge},
@@ -79,7 +79,13 @@ pub(super) struct Decided {
 
 impl From<ShardState> for Decided {
     fn from(state: ShardState) -> Self {
-        Self { lsn: state.lsn, ts: state.ts, next_ordinal: state.next_ordinal, rules: state.rules, cursors: state.cursors }
+        Self {
+            lsn: state.lsn,
+            ts: state.ts,
+            next_ordinal: state.next_ordinal,
+            rules: state.rules,
+            cursors: state.cursors,
+        }
     }
 }
 
@@ -126,9 +132,18 @@ impl Shard {
             decided: state.into(),
             view,
             overlay: Overlay::default(),
-            next: Group { number: 1, ..Group::default() },
+            next: Group {
+                number: 1,
+                ..Group::default()
+            },
             committing: false,
-            purger: PurgerState { next_due: 0, slice_started: None, lag_seconds: 0, more: false, compacting: false },
+            purger: PurgerState {
+                next_due: 0,
+                slice_started: None,
+                lag_seconds: 0,
+                more: false,
+                compacting: false,
+            },
             closing: None,
             farewell,
         })
@@ -143,7 +158,12 @@ impl Shard {
     }
 
     pub(super) fn perform(&mut self, request: Perform, context: &mut Context<Self>) {
-        let Perform { epk, operations, atomic, reply } = request;
+        let Perform {
+            epk,
+            operations,
+            atomic,
+            reply,
+        } = request;
         if let Err(error) = self.check_writable() {
             let _ = reply.send(Err(error));
             return;
@@ -157,7 +177,11 @@ impl Shard {
                 self.transact(&epk, vec![operation], &mut results);
             }
         }
-        let waiting = Waiting { reply, results, lsn: self.decided.lsn };
+        let waiting = Waiting {
+            reply,
+            results,
+            lsn: self.decided.lsn,
+        };
         if self.decided.lsn == before && self.overlay.is_empty() {
             // Nothing was changed and nothing pending was seen: there is nothing to wait for.
             waiting.succeed();
@@ -168,7 +192,12 @@ impl Shard {
     }
 
     /// Decides the operations as one transaction and stages it, unless one of them fails.
-    fn transact(&mut self, epk: &Epk, operations: Vec<Operation>, results: &mut Vec<Result<super::transaction::Done>>) {
+    fn transact(
+        &mut self,
+        epk: &Epk,
+        operations: Vec<Operation>,
+        results: &mut Vec<Result<super::transaction::Done>>,
+    ) {
         let ts = self.view.clock.now().max(self.decided.ts);
         let mut transaction = Transaction {
             facts: &self.view.facts,
@@ -191,7 +220,12 @@ impl Shard {
                 return;
             }
         }
-        let Transaction { changes, writes, next_ordinal, .. } = transaction;
+        let Transaction {
+            changes,
+            writes,
+            next_ordinal,
+            ..
+        } = transaction;
         if !changes.is_empty() {
             self.decided.next_ordinal = next_ordinal;
             for (key, value) in writes {
@@ -209,13 +243,22 @@ impl Shard {
                 && let Some(stored) = crate::store::document::Stored::decode(value)
             {
                 let header = stored.header;
-                let inherits = matches!(header.ttl, crate::model::ttl::ItemTtl::Inherit).then_some(header.ts);
-                if let Some(due) = self.decided.rules.next_due(inherits, header.ttl.own_due(header.ts)) {
+                let inherits =
+                    matches!(header.ttl, crate::model::ttl::ItemTtl::Inherit).then_some(header.ts);
+                if let Some(due) = self
+                    .decided
+                    .rules
+                    .next_due(inherits, header.ttl.own_due(header.ts))
+                {
                     self.purger.next_due = self.purger.next_due.min(due);
                 }
             }
         }
-        self.next.commands.push(Command { lsn: self.decided.lsn, ts, changes });
+        self.next.commands.push(Command {
+            lsn: self.decided.lsn,
+            ts,
+            changes,
+        });
     }
 
     /// Sends what waits to the log, unless a group is under way: then it goes with the next one.
@@ -225,19 +268,37 @@ impl Shard {
         }
         self.committing = true;
         let number = self.next.number;
-        let group = std::mem::replace(&mut self.next, Group { number: number + 1, ..Group::default() });
+        let group = std::mem::replace(
+            &mut self.next,
+            Group {
+                number: number + 1,
+                ..Group::default()
+            },
+        );
         let address = context.address();
-        self.log.submit(group, Box::new(move |group, outcome| address.do_send(Committed { group, outcome })));
+        self.log.submit(
+            group,
+            Box::new(move |group, outcome| address.do_send(Committed { group, outcome })),
+        );
     }
 
-    pub(super) fn committed(&mut self, group: u64, outcome: Result<ShardState, EngineError>, context: &mut Context<Self>) {
+    pub(super) fn committed(
+        &mut self,
+        group: u64,
+        outcome: Result<ShardState, EngineError>,
+        context: &mut Context<Self>,
+    ) {
         self.committing = false;
         match outcome {
             Ok(_) => self.overlay.committed(group),
             Err(error) => self.commit_failed(&error),
         }
         if let Some(started) = self.purger.slice_started.take() {
-            let rest = purge::rest_after(started.elapsed(), self.purger.lag_seconds, !self.next.is_empty());
+            let rest = purge::rest_after(
+                started.elapsed(),
+                self.purger.lag_seconds,
+                !self.next.is_empty(),
+            );
             if self.purger.more {
                 context.run_later(rest, Self::purge);
             } else {
@@ -251,9 +312,16 @@ impl Shard {
     /// Nothing that was decided on top of the failed group can stand.
     fn commit_failed(&mut self, failure: &EngineError) {
         error!(container = %self.view.facts.container, range = self.view.facts.range_id, %failure, "commit failed");
-        self.view.set_disk_full(matches!(failure, EngineError::Full(_)));
+        self.view
+            .set_disk_full(matches!(failure, EngineError::Full(_)));
         let number = self.next.number;
-        let dropped = std::mem::replace(&mut self.next, Group { number, ..Group::default() });
+        let dropped = std::mem::replace(
+            &mut self.next,
+            Group {
+                number,
+                ..Group::default()
+            },
+        );
         for waiting in dropped.waiting {
             waiting.fail(failure.clone().into());
         }
@@ -267,30 +335,65 @@ impl Shard {
     pub(super) fn purge(&mut self, context: &mut Context<Self>) {
         let now = self.view.clock.now();
         let busy = self.purger.slice_started.is_some() || self.closing.is_some();
-        if busy || now < self.purger.next_due || self.view.clock.purging_paused() || self.view.poisoned().is_some() {
+        if busy
+            || now < self.purger.next_due
+            || self.view.clock.purging_paused()
+            || self.view.poisoned().is_some()
+        {
             return;
         }
-        match purge::slice(&self.view.engine, &self.overlay, &self.decided.rules, self.decided.cursors, now) {
+        match purge::slice(
+            &self.view.engine,
+            &self.overlay,
+            &self.decided.rules,
+            self.decided.cursors,
+            now,
+        ) {
             Ok(slice) => self.stage_purge(slice, context),
-            Err(failure) => error!(container = %self.view.facts.container, range = self.view.facts.range_id, %failure, "purging failed"),
+            Err(failure) => {
+                error!(container = %self.view.facts.container, range = self.view.facts.range_id, %failure, "purging failed")
+            }
         }
     }
 
     fn stage_purge(&mut self, slice: Slice, context: &mut Context<Self>) {
-        let Slice { purge, more, next_due, lag_seconds } = slice;
+        let Slice {
+            purge,
+            more,
+            next_due,
+            lag_seconds,
+        } = slice;
         self.purger.more = more;
         self.purger.lag_seconds = lag_seconds;
-        self.purger.next_due = if more { 0 } else { next_due.unwrap_or(i64::MAX) };
+        self.purger.next_due = if more {
+            0
+        } else {
+            next_due.unwrap_or(i64::MAX)
+        };
         let Some(cursors) = purge.cursors else { return };
-        debug!(range = self.view.facts.range_id, removed = purge.versions.len(), lag_seconds, more, "expiry slice");
+        debug!(
+            range = self.view.facts.range_id,
+            removed = purge.versions.len(),
+            lag_seconds,
+            more,
+            "expiry slice"
+        );
         crate::telemetry::purge_lag(lag_seconds, purge.versions.len());
         self.decided.cursors = cursors;
         self.purger.slice_started = Some(Instant::now());
         for expired in &purge.versions {
-            self.overlay.set(self.next.number, expired.key.clone(), None);
+            self.overlay
+                .set(self.next.number, expired.key.clone(), None);
             for fingerprint in &expired.version.fingerprints {
-                let epk = expired.key.get(1..1 + usize::from(expired.epk_bytes)).unwrap_or_default();
-                self.overlay.set(self.next.number, crate::store::keys::unique(epk, fingerprint).into(), None);
+                let epk = expired
+                    .key
+                    .get(1..1 + usize::from(expired.epk_bytes))
+                    .unwrap_or_default();
+                self.overlay.set(
+                    self.next.number,
+                    crate::store::keys::unique(epk, fingerprint).into(),
+                    None,
+                );
             }
         }
         let Purge { versions, .. } = purge;
@@ -325,15 +428,19 @@ impl Shard {
         }));
     }
 
-    /// Tries whether the disk has room again.
-    fn probe_disk(&mut self) {
-        if self.view.disk_full() && self.view.poisoned().is_none() && !self.committing {
-            match self.view.engine.probe() {
-                Ok(()) => {
-                    warn!(range = self.view.facts.range_id, "the disk has room again; writes are taken");
-                    self.view.set_disk_full(false);
-                }
-                Err(failure) => debug!(range = self.view.facts.range_id, %failure, "the disk is still full"),
+    /// Looks whether a full disk has room again. The engine must then be opened anew, and the actor with it.
+    fn probe_disk(&mut self, context: &mut Context<Self>) {
+        if !self.view.disk_full()
+            || self.view.poisoned().is_some()
+            || self.committing
+            || self.closing.is_some()
+        {
+            return;
+        }
+        match self.view.engine.probe() {
+            Ok(()) => context.stop(),
+            Err(failure) => {
+                debug!(range = self.view.facts.range_id, %failure, "the disk is still full")
             }
         }
     }
@@ -355,7 +462,7 @@ impl Actor for Shard {
 
     fn started(&mut self, context: &mut Self::Context) {
         context.run_interval(PURGE_TICK, |shard, context| {
-            shard.probe_disk();
+            shard.probe_disk(context);
             shard.purge(context);
         });
     }
@@ -383,7 +490,11 @@ impl Handler<ChangeDefaultTtl> for Shard {
             self.purger.next_due = 0;
             self.stage(at, vec![Change::SetDefaultTtl(request.default)]);
         }
-        self.next.waiting.push(Waiting { reply: request.reply, results: Vec::new(), lsn: self.decided.lsn });
+        self.next.waiting.push(Waiting {
+            reply: request.reply,
+            results: Vec::new(),
+            lsn: self.decided.lsn,
+        });
         self.commit(context);
     }
 }

@@ -16,9 +16,18 @@ pub struct Command {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Change {
     /// Stores a version of a document, in place of `previous`.
-    Put { key: Bytes, epk_bytes: u8, value: Bytes, previous: Option<Superseded> },
+    Put {
+        key: Bytes,
+        epk_bytes: u8,
+        value: Bytes,
+        previous: Option<Superseded>,
+    },
     /// Removes a document.
-    Delete { key: Bytes, epk_bytes: u8, previous: Superseded },
+    Delete {
+        key: Bytes,
+        epk_bytes: u8,
+        previous: Superseded,
+    },
     /// Changes the container's default time to live.
     SetDefaultTtl(DefaultTtl),
 }
@@ -71,5 +80,11 @@ pub struct OwnCursor {
 }
 
 impl LaneCursors {
-    pub const START: Self = Self { inherit: Position::START, own: OwnCursor { due: 0, position: Position::START } };
+    pub const START: Self = Self {
+        inherit: Position::START,
+        own: OwnCursor {
+            due: 0,
+            position: Position::START,
+        },
+    };
 }

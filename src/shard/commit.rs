@@ -52,7 +52,10 @@ pub struct Reply {
 impl Waiting {
     pub fn succeed(self) {
         // A client that has gone away does not need its answer.
-        let _ = self.reply.send(Ok(Reply { results: self.results, lsn: self.lsn }));
+        let _ = self.reply.send(Ok(Reply {
+            results: self.results,
+            lsn: self.lsn,
+        }));
     }
 
     pub fn fail(self, error: Error) {
@@ -111,20 +114,38 @@ impl CommitLog for Solo {
 }
 
 fn lock(view: &ShardView) -> Result<MutexGuard<'_, Applied>, EngineError> {
-    view.applied.lock().map_err(|_| EngineError::Io("an earlier commit was cut off".into()))
+    view.applied
+        .lock()
+        .map_err(|_| EngineError::Io("an earlier commit was cut off".into()))
 }
 
-pub(super) fn commit(view: &ShardView, epoch: u64, group: Group) -> Result<ShardState, EngineError> {
-    let Group { commands, purge, waiting, .. } = group;
+pub(super) fn commit(
+    view: &ShardView,
+    epoch: u64,
+    group: Group,
+) -> Result<ShardState, EngineError> {
+    let Group {
+        commands,
+        purge,
+        waiting,
+        ..
+    } = group;
     match write(view, epoch, &commands, &purge) {
         Ok(None) => {
-            let failure = EngineError::Io("the shard was rebuilt before this could be written".into());
-            waiting.into_iter().for_each(|waiting| waiting.fail(failure.clone().into()));
+            let failure =
+                EngineError::Io("the shard was rebuilt before this could be written".into());
+            waiting
+                .into_iter()
+                .for_each(|waiting| waiting.fail(failure.clone().into()));
             Err(failure)
         }
         Ok(Some(state)) => {
-            view.counters.commands.fetch_add(commands.len() as u64, Ordering::Relaxed);
-            view.counters.purged.fetch_add(purge.versions.len() as u64, Ordering::Relaxed);
+            view.counters
+                .commands
+                .fetch_add(commands.len() as u64, Ordering::Relaxed);
+            view.counters
+                .purged
+                .fetch_add(purge.versions.len() as u64, Ordering::Relaxed);
             telemetry::purged(purge.versions.len());
             waiting.into_iter().for_each(Waiting::succeed);
             Ok(state)
@@ -135,18 +156,27 @@ pub(super) fn commit(view: &ShardView, epoch: u64, group: Group) -> Result<Shard
                 poison(view, &error);
             }
             let failure = Error::from(error.clone());
-            waiting.into_iter().for_each(|waiting| waiting.fail(failure.clone()));
+            waiting
+                .into_iter()
+                .for_each(|waiting| waiting.fail(failure.clone()));
             Err(error)
         }
     }
 }
 
 fn poison(view: &ShardView, failure: &EngineError) {
-    view.poison(Error::unavailable(format!("the shard takes no writes until the node is restarted: {failure}")));
+    view.poison(Error::unavailable(format!(
+        "the shard takes no writes until the node is restarted: {failure}"
+    )));
 }
 
 /// `None`: the shard has another owner now, and nothing was written.
-fn write(view: &ShardView, epoch: u64, commands: &[Command], purge: &Purge) -> Result<Option<ShardState>, EngineError> {
+fn write(
+    view: &ShardView,
+    epoch: u64,
+    commands: &[Command],
+    purge: &Purge,
+) -> Result<Option<ShardState>, EngineError> {
     let mut applied = lock(view)?;
     if applied.epoch != epoch {
         return Ok(None);
@@ -164,7 +194,11 @@ fn write(view: &ShardView, epoch: u64, commands: &[Command], purge: &Purge) -> R
     }
     if !batch.is_empty() {
         // A purge can be repeated: it need not wait for the disk.
-        let durability = if commands.is_empty() { Durability::Buffered } else { Durability::Synced };
+        let durability = if commands.is_empty() {
+            Durability::Buffered
+        } else {
+            Durability::Synced
+        };
         view.engine.write(batch, durability)?;
         if durability == Durability::Synced {
             view.counters.fsyncs.fetch_add(1, Ordering::Relaxed);

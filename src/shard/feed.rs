@@ -37,23 +37,48 @@ pub struct FeedPage {
 }
 
 /// Changes to items of `range`. A transaction is never split over two pages.
-pub fn page(view: &ShardView, range: &EpkRange, start: Start, items_max: usize, bytes_max: usize) -> Result<FeedPage> {
+pub fn page(
+    view: &ShardView,
+    range: &EpkRange,
+    start: Start,
+    items_max: usize,
+    bytes_max: usize,
+) -> Result<FeedPage> {
     let committed = view.lsn();
     let begin = match start {
         Start::After(lsn) => Position::after_lsn(lsn),
-        Start::Now => return Ok(FeedPage { items: Vec::new(), after: committed, more: false }),
+        Start::Now => {
+            return Ok(FeedPage {
+                items: Vec::new(),
+                after: committed,
+                more: false,
+            });
+        }
         Start::Time(ts) => first_at_or_after(view, ts)?,
     };
-    let mut scan = view.engine.scan(&keys::feed(begin), &keys::feed(Position::after_lsn(committed)));
+    let mut scan = view.engine.scan(
+        &keys::feed(begin),
+        &keys::feed(Position::after_lsn(committed)),
+    );
     let mut items: Vec<Stored<Bytes>> = Vec::new();
     let mut bytes = 0;
     let mut last_lsn = begin.lsn.saturating_sub(1);
     for examined in 0.. {
-        let Some((key, value)) = scan.entry()? else { break };
-        let (position, version) = keys::feed_position(key).zip(VersionRef::decode(value)).ok_or_else(damaged)?;
-        let full = items.len() >= items_max || bytes >= bytes_max || examined >= PAGE_EXAMINED_MAX;
-        if full && position.lsn != last_lsn {
-            return Ok(FeedPage { items, after: last_lsn, more: true });
+        let Some((key, value)) = scan.entry()? else {
+            break;
+        };
+        let (position, version) = keys::feed_position(key)
+            .zip(VersionRef::decode(value))
+            .ok_or_else(damaged)?;
+        let full = items.len() >= items_max || bytes + version.size as usize > bytes_max;
+        if position.lsn != last_lsn
+            && ((full && !items.is_empty()) || examined >= PAGE_EXAMINED_MAX)
+        {
+            return Ok(FeedPage {
+                items,
+                after: last_lsn,
+                more: true,
+            });
         }
         last_lsn = position.lsn;
         if range.contains(version.epk())
@@ -66,7 +91,11 @@ pub fn page(view: &ShardView, range: &EpkRange, start: Start, items_max: usize, 
         }
         scan.advance();
     }
-    Ok(FeedPage { items, after: committed, more: false })
+    Ok(FeedPage {
+        items,
+        after: committed,
+        more: false,
+    })
 }
 
 /// The first change at or after a second, by bisection: time order is feed order.
@@ -74,10 +103,18 @@ fn first_at_or_after(view: &ShardView, ts: i64) -> Result<Position> {
     let (mut low, mut high) = (0_u64, view.lsn().saturating_add(1));
     while low < high {
         let middle = low + (high - low) / 2;
-        let scan = view.engine.scan(&keys::feed(Position { lsn: middle, index: 0 }), keys::FEED_END);
+        let scan = view.engine.scan(
+            &keys::feed(Position {
+                lsn: middle,
+                index: 0,
+            }),
+            keys::FEED_END,
+        );
         let found = match scan.entry()? {
             Some((key, value)) => {
-                let (position, version) = keys::feed_position(key).zip(VersionRef::decode(value)).ok_or_else(damaged)?;
+                let (position, version) = keys::feed_position(key)
+                    .zip(VersionRef::decode(value))
+                    .ok_or_else(damaged)?;
                 (version.ts < ts).then_some(position.lsn)
             }
             None => None,

@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use actix::prelude::*;
@@ -37,6 +38,11 @@ use crate::{
 /// How long a client should wait when a queue is full.
 const QUEUE_FULL_RETRY_MS: u32 = 50;
 
+/// How often it is looked whether the last reader has let go of an engine.
+const REOPEN_POLL: Duration = Duration::from_millis(1);
+/// How often it is looked whether a full disk has room again.
+const FULL_DISK_POLL: Duration = Duration::from_secs(1);
+
 /// Bounds on what may be under way.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission {
@@ -64,12 +70,21 @@ pub struct ShardHandle {
 }
 
 enum Link {
-    Up { view: Arc<ShardView>, address: Addr<Shard> },
+    Up {
+        view: Arc<ShardView>,
+        address: Addr<Shard>,
+    },
     Down(Error),
 }
 
 impl ShardHost {
-    pub fn new(arbiters: Vec<ArbiterHandle>, shared: SharedResources, clock: Clock, folder: &Path, admission: Admission) -> Arc<Self> {
+    pub fn new(
+        arbiters: Vec<ArbiterHandle>,
+        shared: SharedResources,
+        clock: Clock,
+        folder: &Path,
+        admission: Admission,
+    ) -> Arc<Self> {
         Arc::new(Self {
             arbiters,
             next_arbiter: AtomicUsize::new(0),
@@ -101,7 +116,11 @@ impl ShardHost {
         handle
     }
 
-    fn open_view(&self, facts: &ShardFacts, default: DefaultTtl) -> Result<Arc<ShardView>, EngineError> {
+    fn open_view(
+        &self,
+        facts: &ShardFacts,
+        default: DefaultTtl,
+    ) -> Result<Arc<ShardView>, EngineError> {
         let engine = Engine::open(&self.shard_folder(facts), &self.shared)?;
         if engine.torn_bytes() > 0 {
             warn!(
@@ -115,11 +134,17 @@ impl ShardHost {
             Some(state) => state,
             None => ShardState::new(facts.first_ordinal(), default),
         };
-        Ok(Arc::new(ShardView::new(facts.clone(), Arc::new(engine), self.clock.clone(), state)))
+        Ok(Arc::new(ShardView::new(
+            facts.clone(),
+            Arc::new(engine),
+            self.clock.clone(),
+            state,
+        )))
     }
 
     fn shard_folder(&self, facts: &ShardFacts) -> PathBuf {
-        self.shards_folder().join(folder_name(facts.container, facts.range_id))
+        self.shards_folder()
+            .join(folder_name(facts.container, facts.range_id))
     }
 
     fn shards_folder(&self) -> PathBuf {
@@ -135,12 +160,26 @@ impl ShardHost {
         };
         // A folder full of shards without a catalog is not garbage: the catalog is lost.
         if catalog.version == 0 && !entries.is_empty() {
-            let message = format!("{} holds shards, but there is no catalog beside it", self.shards_folder().display());
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, message));
+            let message = format!(
+                "{} holds shards, but there is no catalog beside it",
+                self.shards_folder().display()
+            );
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::InvalidData,
+                message,
+            ));
         }
-        let containers = catalog.databases.values().flat_map(|database| database.containers.values());
+        let containers = catalog
+            .databases
+            .values()
+            .flat_map(|database| database.containers.values());
         let owned: HashSet<String> = containers
-            .flat_map(|container| container.ranges.iter().map(|range| folder_name(container.rid, range.id)))
+            .flat_map(|container| {
+                container
+                    .ranges
+                    .iter()
+                    .map(|range| folder_name(container.rid, range.id))
+            })
             .collect();
         for entry in entries {
             if !owned.contains(entry.file_name().to_string_lossy().as_ref()) {
@@ -153,7 +192,9 @@ impl ShardHost {
 
     fn arbiter(&self) -> &ArbiterHandle {
         let next = self.next_arbiter.fetch_add(1, Ordering::Relaxed);
-        self.arbiters.get(next % self.arbiters.len().max(1)).expect("a host has at least one arbiter")
+        self.arbiters
+            .get(next % self.arbiters.len().max(1))
+            .expect("a host has at least one arbiter")
     }
 }
 
@@ -179,17 +220,50 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     }
 }
 
-/// A shard actor panicked: another one takes over from what is on disk. Reads go on meanwhile.
+/// A shard actor is gone: it panicked, or it asks for a new engine because the old one met a full disk.
 fn rebuild(handle: &Arc<ShardHandle>) {
-    error!(container = %handle.facts.container, range = handle.facts.range_id, "shard actor panicked; rebuilding it from disk");
     let Ok(view) = handle.view() else { return };
     view.counters.restarts.fetch_add(1, Ordering::Relaxed);
     let handle = Arc::clone(handle);
-    // Not here: this runs while the panic unwinds, and opening waits for the group under way.
-    handle.host.arbiter().spawn_fn({
-        let handle = Arc::clone(&handle);
-        move || start_actor(&handle, view)
+    // Not here: this may run while a panic unwinds, and opening waits for the disk.
+    std::thread::spawn(move || {
+        if view.disk_full() {
+            reopen(&handle, view);
+        } else {
+            let ShardFacts {
+                container,
+                range_id,
+                ..
+            } = &handle.facts;
+            error!(%container, range = range_id, "shard actor panicked; rebuilding it from disk");
+            start_actor(&handle, view);
+        }
     });
+}
+
+/// Opens the engine anew: after a full disk it takes no writes any more. Whoever reads in between is told to try again.
+fn reopen(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
+    handle.link.store(Arc::new(Link::Down(Error::unavailable(
+        "the shard is being reopened after the disk was full; try again",
+    ))));
+    while Arc::strong_count(&view) > 1 {
+        std::thread::sleep(REOPEN_POLL);
+    }
+    drop(view);
+    loop {
+        // The default is the stored one: the shard is not new.
+        match handle.host.open_view(&handle.facts, DefaultTtl::Off) {
+            Ok(view) => {
+                warn!(
+                    range = handle.facts.range_id,
+                    "the disk has room again; writes are taken"
+                );
+                return start_actor(handle, view);
+            }
+            Err(EngineError::Full(_)) => std::thread::sleep(FULL_DISK_POLL),
+            Err(failure) => return handle.fail(&failure),
+        }
+    }
 }
 
 /// A place in a shard's queue; given back when dropped.
@@ -200,17 +274,28 @@ pub struct Permit<'a> {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.handle.requests_under_way.fetch_sub(1, Ordering::Relaxed);
-        self.handle.host.bytes_under_way.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.handle
+            .requests_under_way
+            .fetch_sub(1, Ordering::Relaxed);
+        self.handle
+            .host
+            .bytes_under_way
+            .fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 impl ShardHandle {
     /// Refuses every request from now on, saying why.
     fn fail(&self, failure: &EngineError) {
-        let ShardFacts { container, range_id, .. } = &self.facts;
+        let ShardFacts {
+            container,
+            range_id,
+            ..
+        } = &self.facts;
         error!(%container, range = range_id, %failure, "shard cannot be opened");
-        let error = Error::unavailable(format!("partition key range {range_id} cannot be served: {failure}"));
+        let error = Error::unavailable(format!(
+            "partition key range {range_id} cannot be served: {failure}"
+        ));
         self.link.store(Arc::new(Link::Down(error)));
     }
 
@@ -236,14 +321,25 @@ impl ShardHandle {
     }
 
     fn admit(&self, bytes: usize) -> Result<Permit<'_>> {
-        let permit = Permit { handle: self, bytes };
+        let permit = Permit {
+            handle: self,
+            bytes,
+        };
         let requests = self.requests_under_way.fetch_add(1, Ordering::Relaxed);
-        let bytes_before = self.host.bytes_under_way.fetch_add(bytes, Ordering::Relaxed);
+        let bytes_before = self
+            .host
+            .bytes_under_way
+            .fetch_add(bytes, Ordering::Relaxed);
         let admission = self.host.admission;
-        if requests >= admission.shard_requests_max || bytes_before + bytes > admission.node_bytes_max {
+        if requests >= admission.shard_requests_max
+            || bytes_before + bytes > admission.node_bytes_max
+        {
             let mut error = Error::new(
                 ErrorKind::Overloaded,
-                format!("too many requests wait for partition key range {}: {requests} are under way", self.facts.range_id),
+                format!(
+                    "too many requests wait for partition key range {}: {requests} are under way",
+                    self.facts.range_id
+                ),
             );
             error.retry_after_ms = Some(QUEUE_FULL_RETRY_MS);
             return Err(error);
@@ -252,10 +348,21 @@ impl ShardHandle {
     }
 
     /// Carries out changes to items of one partition key; answers when they are durable.
-    pub async fn perform(&self, epk: Epk, operations: Vec<Operation>, atomic: bool, bytes: usize) -> Result<Reply> {
+    pub async fn perform(
+        &self,
+        epk: Epk,
+        operations: Vec<Operation>,
+        atomic: bool,
+        bytes: usize,
+    ) -> Result<Reply> {
         let _permit = self.admit(bytes)?;
         let (reply, answer) = oneshot::channel();
-        self.send(Perform { epk, operations, atomic, reply })?;
+        self.send(Perform {
+            epk,
+            operations,
+            atomic,
+            reply,
+        })?;
         answer.await.map_err(|_| self.restarting())?
     }
 
@@ -277,8 +384,12 @@ impl ShardHandle {
         let at = self.host.clock.now();
         let caught_up = self.send(ChangeDefaultTtl { default, at, reply });
         match caught_up.and_then(|()| answer.blocking_recv().map_err(|_| self.restarting())?) {
-            Ok(_) => info!(container = %self.facts.container, range = self.facts.range_id, ?default, "shard caught up with the catalog"),
-            Err(failure) => error!(range = self.facts.range_id, %failure, "shard could not catch up with the catalog"),
+            Ok(_) => {
+                info!(container = %self.facts.container, range = self.facts.range_id, ?default, "shard caught up with the catalog")
+            }
+            Err(failure) => {
+                error!(range = self.facts.range_id, %failure, "shard could not catch up with the catalog")
+            }
         }
     }
 
@@ -295,7 +406,9 @@ impl ShardHandle {
             let _ = done.await;
         }
         let view = self.view();
-        self.link.store(Arc::new(Link::Down(Error::unavailable("the shard is closed"))));
+        self.link.store(Arc::new(Link::Down(Error::unavailable(
+            "the shard is closed",
+        ))));
         if let Ok(view) = view
             && let Err(failure) = view.engine.flush()
         {
@@ -327,6 +440,9 @@ impl ShardHandle {
     }
 
     fn restarting(&self) -> Error {
-        Error::unavailable(format!("partition key range {} is restarting; whether the write was kept is not known", self.facts.range_id))
+        Error::unavailable(format!(
+            "partition key range {} is restarting; whether the write was kept is not known",
+            self.facts.range_id
+        ))
     }
 }

@@ -45,14 +45,32 @@ pub fn slice(
     cursors: LaneCursors,
     now: i64,
 ) -> Result<Slice, EngineError> {
-    let mut collector = Collector { engine, overlay, versions: Vec::new(), oldest_due: i64::MAX };
-    let (inherit, oldest_inherit_ts, inherit_more) = collector.inherit_lane(rules, cursors.inherit, now)?;
+    let mut collector = Collector {
+        engine,
+        overlay,
+        versions: Vec::new(),
+        oldest_due: i64::MAX,
+    };
+    let (inherit, oldest_inherit_ts, inherit_more) =
+        collector.inherit_lane(rules, cursors.inherit, now)?;
     let (own, first_own_due, own_more) = collector.own_lane(rules, cursors.own, now)?;
-    let Collector { versions, oldest_due, .. } = collector;
+    let Collector {
+        versions,
+        oldest_due,
+        ..
+    } = collector;
     let after = LaneCursors { inherit, own };
     Ok(Slice {
-        lag_seconds: if versions.is_empty() { 0 } else { (now - oldest_due).max(0) },
-        purge: Purge { versions, cursors: (after != cursors).then_some(after), rewritten_bytes: 0 },
+        lag_seconds: if versions.is_empty() {
+            0
+        } else {
+            (now - oldest_due).max(0)
+        },
+        purge: Purge {
+            versions,
+            cursors: (after != cursors).then_some(after),
+            rewritten_bytes: 0,
+        },
         more: inherit_more || own_more,
         next_due: rules.next_due(oldest_inherit_ts, first_own_due),
     })
@@ -67,13 +85,22 @@ struct Collector<'a> {
 
 impl Collector<'_> {
     /// Walks the feed from the cursor: the new cursor, the `_ts` of the first entry that is not due, and whether more is due.
-    fn inherit_lane(&mut self, rules: &ExpiryRules, cursor: Position, now: i64) -> Result<(Position, Option<i64>, bool), EngineError> {
+    fn inherit_lane(
+        &mut self,
+        rules: &ExpiryRules,
+        cursor: Position,
+        now: i64,
+    ) -> Result<(Position, Option<i64>, bool), EngineError> {
         let horizon = rules.inherit_horizon(now);
         let mut cursor = cursor;
         let mut scan = self.engine.scan(&keys::feed(cursor), keys::FEED_END);
         for _ in 0..SLICE_ENTRIES_MAX {
-            let Some((key, value)) = scan.entry()? else { return Ok((cursor, None, false)) };
-            let (position, version) = keys::feed_position(key).zip(VersionRef::decode(value)).ok_or_else(|| damaged("feed"))?;
+            let Some((key, value)) = scan.entry()? else {
+                return Ok((cursor, None, false));
+            };
+            let (position, version) = keys::feed_position(key)
+                .zip(VersionRef::decode(value))
+                .ok_or_else(|| damaged("feed"))?;
             if version.ts > horizon {
                 return Ok((cursor, Some(version.ts), false));
             }
@@ -91,14 +118,25 @@ impl Collector<'_> {
     }
 
     /// Walks the own lane from the cursor: the new cursor, the first entry that is not due, and whether more is due.
-    fn own_lane(&mut self, rules: &ExpiryRules, cursor: OwnCursor, now: i64) -> Result<(OwnCursor, Option<i64>, bool), EngineError> {
+    fn own_lane(
+        &mut self,
+        rules: &ExpiryRules,
+        cursor: OwnCursor,
+        now: i64,
+    ) -> Result<(OwnCursor, Option<i64>, bool), EngineError> {
         let horizon = rules.own_horizon(now);
         let mut cursor = cursor;
-        let mut scan = self.engine.scan(&keys::own_lane(cursor.due, cursor.position), keys::OWN_LANE_END);
+        let mut scan = self.engine.scan(
+            &keys::own_lane(cursor.due, cursor.position),
+            keys::OWN_LANE_END,
+        );
         loop {
-            let Some((key, value)) = scan.entry()? else { return Ok((cursor, None, false)) };
-            let ((due, position), version) =
-                keys::own_lane_parts(key).zip(VersionRef::decode(value)).ok_or_else(|| damaged("own lane"))?;
+            let Some((key, value)) = scan.entry()? else {
+                return Ok((cursor, None, false));
+            };
+            let ((due, position), version) = keys::own_lane_parts(key)
+                .zip(VersionRef::decode(value))
+                .ok_or_else(|| damaged("own lane"))?;
             if due > horizon {
                 return Ok((cursor, Some(due), false));
             }
@@ -106,35 +144,58 @@ impl Collector<'_> {
                 return Ok((cursor, Some(due), true));
             }
             self.take(&version, position, Some(due), due)?;
-            cursor = OwnCursor { due, position: position.next() };
+            cursor = OwnCursor {
+                due,
+                position: position.next(),
+            };
             scan.advance();
         }
     }
 
-    fn take(&mut self, version: &VersionRef<'_>, position: Position, own_due: Option<i64>, due: i64) -> Result<(), EngineError> {
+    fn take(
+        &mut self,
+        version: &VersionRef<'_>,
+        position: Position,
+        own_due: Option<i64>,
+        due: i64,
+    ) -> Result<(), EngineError> {
         // Whoever writes over the document right now removes this version itself.
         if self.overlay.contains(version.document_key) {
             return Ok(());
         }
         self.oldest_due = self.oldest_due.min(due);
-        let fingerprints = if version.has_unique_keys { self.held_fingerprints(version)? } else { Vec::new() };
+        let fingerprints = if version.has_unique_keys {
+            self.held_fingerprints(version)?
+        } else {
+            Vec::new()
+        };
         self.versions.push(ExpiredVersion {
             key: Bytes::copy_from_slice(version.document_key),
             epk_bytes: version.epk_bytes,
-            version: Superseded { position, own_due, fingerprints, size: version.size },
+            version: Superseded {
+                position,
+                own_due,
+                fingerprints,
+                size: version.size,
+            },
         });
         Ok(())
     }
 
     /// The unique keys that the version still holds: after its expiry another item may have taken them.
     fn held_fingerprints(&self, version: &VersionRef<'_>) -> Result<Vec<[u8; 32]>, EngineError> {
-        let Some(bytes) = self.engine.get(version.document_key)? else { return Ok(Vec::new()) };
+        let Some(bytes) = self.engine.get(version.document_key)? else {
+            return Ok(Vec::new());
+        };
         let stored = Stored::decode(&*bytes).ok_or_else(|| damaged("document"))?;
         let mut held = Vec::new();
         for fingerprint in stored.fingerprints() {
             let key = keys::unique(version.epk(), fingerprint);
             let holder = self.overlay.get(self.engine, &key)?;
-            let holds = holder.as_deref().and_then(VersionRef::decode).is_some_and(|h| h.document_key == version.document_key);
+            let holds = holder
+                .as_deref()
+                .and_then(VersionRef::decode)
+                .is_some_and(|h| h.document_key == version.document_key);
             if holds {
                 held.push(*fingerprint);
             }
@@ -157,7 +218,8 @@ const DUTY_PERCENT_PER_LAG_SECOND: u64 = 1;
 /// How long to rest after a slice that took `worked`: short when expiry has fallen behind, longer when users are at work.
 pub fn rest_after(worked: Duration, lag_seconds: i64, users_waiting: bool) -> Duration {
     let lag = u64::try_from(lag_seconds).unwrap_or(0);
-    let mut duty = (DUTY_PERCENT_MIN + lag.saturating_mul(DUTY_PERCENT_PER_LAG_SECOND)).min(DUTY_PERCENT_MAX);
+    let mut duty =
+        (DUTY_PERCENT_MIN + lag.saturating_mul(DUTY_PERCENT_PER_LAG_SECOND)).min(DUTY_PERCENT_MAX);
     if users_waiting {
         duty /= 2;
     }

@@ -45,8 +45,12 @@ impl ShardState {
 
     /// What the engine holds; `None` when the shard is new.
     pub fn load(engine: &Engine) -> Result<Option<Self>, EngineError> {
-        let Some(bytes) = engine.get(keys::STATE)? else { return Ok(None) };
-        rmp_serde::from_slice(&bytes).map(Some).map_err(|error| EngineError::Damaged(format!("shard state: {error}")))
+        let Some(bytes) = engine.get(keys::STATE)? else {
+            return Ok(None);
+        };
+        rmp_serde::from_slice(&bytes)
+            .map(Some)
+            .map_err(|error| EngineError::Damaged(format!("shard state: {error}")))
     }
 
     pub fn store(&self, batch: &mut Batch) {
@@ -57,19 +61,33 @@ impl ShardState {
     pub fn apply(&mut self, command: &Command, batch: &mut Batch) {
         for (index, change) in command.changes.iter().enumerate() {
             // A transaction has at most a hundred operations.
-            let position = Position { lsn: command.lsn, index: index as u16 };
+            let position = Position {
+                lsn: command.lsn,
+                index: index as u16,
+            };
             match change {
-                Change::Put { key, epk_bytes, value, previous } => {
+                Change::Put {
+                    key,
+                    epk_bytes,
+                    value,
+                    previous,
+                } => {
                     if let Some(previous) = previous {
                         self.remove(key, *epk_bytes, previous, batch);
                     }
                     self.put(key, *epk_bytes, value, position, batch);
                 }
-                Change::Delete { key, epk_bytes, previous } => {
+                Change::Delete {
+                    key,
+                    epk_bytes,
+                    previous,
+                } => {
                     self.remove(key, *epk_bytes, previous, batch);
                     batch.delete(key);
                 }
-                Change::SetDefaultTtl(default) => self.rules = self.rules.with_default(*default, command.ts),
+                Change::SetDefaultTtl(default) => {
+                    self.rules = self.rules.with_default(*default, command.ts)
+                }
             }
         }
         self.lsn = command.lsn;
@@ -87,7 +105,14 @@ impl ShardState {
         self.dead_bytes = self.dead_bytes.saturating_sub(purge.rewritten_bytes);
     }
 
-    fn put(&mut self, key: &[u8], epk_bytes: u8, value: &[u8], position: Position, batch: &mut Batch) {
+    fn put(
+        &mut self,
+        key: &[u8],
+        epk_bytes: u8,
+        value: &[u8],
+        position: Position,
+        batch: &mut Batch,
+    ) {
         let Some(stored) = Stored::decode(value) else {
             debug_assert!(false, "a command carries a document that we encoded");
             return;

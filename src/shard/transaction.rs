@@ -42,7 +42,10 @@ pub enum Action {
     Create(Draft),
     Upsert(Draft),
     Replace(Draft),
-    Patch { patch: Patch, condition: Option<Condition> },
+    Patch {
+        patch: Patch,
+        condition: Option<Condition>,
+    },
     Delete,
     Read,
 }
@@ -102,25 +105,50 @@ impl Transaction<'_> {
             },
             Action::Upsert(draft) => {
                 if let Some(live) = &current.live {
-                    check_preconditions(live, operation.if_match.as_ref(), operation.if_none_match.as_ref())?;
+                    check_preconditions(
+                        live,
+                        operation.if_match.as_ref(),
+                        operation.if_none_match.as_ref(),
+                    )?;
                 }
                 let status = if current.live.is_some() { 200 } else { 201 };
                 self.put(current, draft, status)
             }
             Action::Replace(draft) => {
-                let live = current.live.as_ref().ok_or_else(|| missing(&operation.id))?;
-                check_preconditions(live, operation.if_match.as_ref(), operation.if_none_match.as_ref())?;
+                let live = current
+                    .live
+                    .as_ref()
+                    .ok_or_else(|| missing(&operation.id))?;
+                check_preconditions(
+                    live,
+                    operation.if_match.as_ref(),
+                    operation.if_none_match.as_ref(),
+                )?;
                 self.put(current, draft, 200)
             }
             Action::Patch { patch, condition } => {
-                let live = current.live.as_ref().ok_or_else(|| missing(&operation.id))?;
-                check_preconditions(live, operation.if_match.as_ref(), operation.if_none_match.as_ref())?;
+                let live = current
+                    .live
+                    .as_ref()
+                    .ok_or_else(|| missing(&operation.id))?;
+                check_preconditions(
+                    live,
+                    operation.if_match.as_ref(),
+                    operation.if_none_match.as_ref(),
+                )?;
                 let draft = self.patched(live, &patch, condition.as_ref())?;
                 self.put(current, draft, 200)
             }
             Action::Delete => {
-                let live = current.live.as_ref().ok_or_else(|| missing(&operation.id))?;
-                check_preconditions(live, operation.if_match.as_ref(), operation.if_none_match.as_ref())?;
+                let live = current
+                    .live
+                    .as_ref()
+                    .ok_or_else(|| missing(&operation.id))?;
+                check_preconditions(
+                    live,
+                    operation.if_match.as_ref(),
+                    operation.if_none_match.as_ref(),
+                )?;
                 self.delete(current)
             }
             Action::Read => {
@@ -133,12 +161,23 @@ impl Transaction<'_> {
     fn current(&self, id: &str) -> Result<Current> {
         let key = Bytes::from(keys::document(self.epk, id));
         let Some(bytes) = self.lookup(&key)? else {
-            return Ok(Current { key, live: None, superseded: None });
+            return Ok(Current {
+                key,
+                live: None,
+                superseded: None,
+            });
         };
-        let stored = Stored::decode(bytes).ok_or_else(|| Error::internal(format!("the stored item '{id}' cannot be read")))?;
+        let stored = Stored::decode(bytes)
+            .ok_or_else(|| Error::internal(format!("the stored item '{id}' cannot be read")))?;
         let superseded = Some(self.superseded(&key, &stored)?);
-        let expired = self.rules.is_expired(stored.header.ts, stored.header.ttl, self.ts);
-        Ok(Current { key, live: (!expired).then_some(stored), superseded })
+        let expired = self
+            .rules
+            .is_expired(stored.header.ts, stored.header.ttl, self.ts);
+        Ok(Current {
+            key,
+            live: (!expired).then_some(stored),
+            superseded,
+        })
     }
 
     fn superseded(&self, key: &Bytes, stored: &Stored<Bytes>) -> Result<Superseded> {
@@ -158,9 +197,16 @@ impl Transaction<'_> {
     }
 
     /// Asks the holder of a unique key; `false` when nobody holds it.
-    fn holder(&self, fingerprint: &[u8; 32], ask: impl FnOnce(&VersionRef<'_>) -> bool) -> Result<bool> {
-        let Some(bytes) = self.lookup(&keys::unique(self.epk, fingerprint))? else { return Ok(false) };
-        let holder = VersionRef::decode(&bytes).ok_or_else(|| Error::internal("a stored unique key cannot be read"))?;
+    fn holder(
+        &self,
+        fingerprint: &[u8; 32],
+        ask: impl FnOnce(&VersionRef<'_>) -> bool,
+    ) -> Result<bool> {
+        let Some(bytes) = self.lookup(&keys::unique(self.epk, fingerprint))? else {
+            return Ok(false);
+        };
+        let holder = VersionRef::decode(&bytes)
+            .ok_or_else(|| Error::internal("a stored unique key cannot be read"))?;
         Ok(ask(&holder))
     }
 
@@ -171,14 +217,23 @@ impl Transaction<'_> {
         }
     }
 
-    fn patched(&self, live: &Stored<Bytes>, patch: &Patch, condition: Option<&Condition>) -> Result<Draft> {
+    fn patched(
+        &self,
+        live: &Stored<Bytes>,
+        patch: &Patch,
+        condition: Option<&Condition>,
+    ) -> Result<Draft> {
         let mut object = json::parse_object(live.body())?;
         if let Some(condition) = condition {
             let item = Value::Object(object);
             if !condition.holds(&item)? {
-                return Err(Error::precondition_failed("the condition of the patch does not hold for the item"));
+                return Err(Error::precondition_failed(
+                    "the condition of the patch does not hold for the item",
+                ));
             }
-            let Value::Object(back) = item else { return Err(Error::internal("a stored item is not an object")) };
+            let Value::Object(back) = item else {
+                return Err(Error::internal("a stored item is not an object"));
+            };
             object = back;
         }
         patch.apply(&mut object, &self.facts.partition_key_paths)?;
@@ -188,7 +243,8 @@ impl Transaction<'_> {
     fn put(&mut self, current: Current, draft: Draft, status: u16) -> Result<Done> {
         for fingerprint in &draft.fingerprints {
             let taken = self.holder(fingerprint, |holder| {
-                holder.document_key != current.key.as_ref() && !self.rules.is_expired(holder.ts, holder.ttl, self.ts)
+                holder.document_key != current.key.as_ref()
+                    && !self.rules.is_expired(holder.ts, holder.ttl, self.ts)
             })?;
             if taken {
                 return Err(Error::conflict(format!(
@@ -206,11 +262,22 @@ impl Transaction<'_> {
             }
         };
         let etag = Etag::new(self.facts.range_id, position.lsn, position.index, self.ts);
-        let header = Header { ts: self.ts, ttl: draft.item.ttl, position, ordinal, etag };
+        let header = Header {
+            ts: self.ts,
+            ttl: draft.item.ttl,
+            position,
+            ordinal,
+            etag,
+        };
         let value = encode(&header, &draft, self.facts);
-        let stored = Stored::decode(value.clone()).ok_or_else(|| Error::internal("an encoded item cannot be read back"))?;
+        let stored = Stored::decode(value.clone())
+            .ok_or_else(|| Error::internal("an encoded item cannot be read back"))?;
         let bytes = stored.body().len();
-        let charge = if status == 201 { charge::create(bytes) } else { charge::replace(bytes) };
+        let charge = if status == 201 {
+            charge::create(bytes)
+        } else {
+            charge::replace(bytes)
+        };
 
         // The EPK of version 2 has 16 bytes a level, that of version 1 at most 112.
         let epk_bytes = self.epk.len() as u8;
@@ -226,39 +293,71 @@ impl Transaction<'_> {
             self.release(&superseded.fingerprints);
         }
         for fingerprint in &draft.fingerprints {
-            self.writes.push((keys::unique(self.epk, fingerprint).into(), Some(reference.encode().into())));
+            self.writes.push((
+                keys::unique(self.epk, fingerprint).into(),
+                Some(reference.encode().into()),
+            ));
         }
         self.writes.push((current.key.clone(), Some(value.clone())));
-        self.changes.push(Change::Put { key: current.key, epk_bytes, value, previous: current.superseded });
-        Ok(Done { status, etag: Some(etag), body: Some(stored.into_body()), charge })
+        self.changes.push(Change::Put {
+            key: current.key,
+            epk_bytes,
+            value,
+            previous: current.superseded,
+        });
+        Ok(Done {
+            status,
+            etag: Some(etag),
+            body: Some(stored.into_body()),
+            charge,
+        })
     }
 
     fn delete(&mut self, current: Current) -> Result<Done> {
         self.next_position()?;
-        let previous = current.superseded.ok_or_else(|| Error::internal("a live item has no version to supersede"))?;
+        let previous = current
+            .superseded
+            .ok_or_else(|| Error::internal("a live item has no version to supersede"))?;
         let charge = charge::delete(previous.size as usize);
         self.release(&previous.fingerprints);
         self.writes.push((current.key.clone(), None));
-        self.changes.push(Change::Delete { key: current.key, epk_bytes: self.epk.len() as u8, previous });
-        Ok(Done { status: 204, etag: None, body: None, charge })
+        self.changes.push(Change::Delete {
+            key: current.key,
+            epk_bytes: self.epk.len() as u8,
+            previous,
+        });
+        Ok(Done {
+            status: 204,
+            etag: None,
+            body: None,
+            charge,
+        })
     }
 
     fn release(&mut self, fingerprints: &[[u8; 32]]) {
         for fingerprint in fingerprints {
-            self.writes.push((keys::unique(self.epk, fingerprint).into(), None));
+            self.writes
+                .push((keys::unique(self.epk, fingerprint).into(), None));
         }
     }
 
     fn next_position(&self) -> Result<Position> {
-        let index = u16::try_from(self.changes.len()).map_err(|_| Error::bad_request("a transaction has too many operations"))?;
-        Ok(Position { lsn: self.lsn, index })
+        let index = u16::try_from(self.changes.len())
+            .map_err(|_| Error::bad_request("a transaction has too many operations"))?;
+        Ok(Position {
+            lsn: self.lsn,
+            index,
+        })
     }
 }
 
 /// An item on its way in: validated, its unique keys fingerprinted.
 pub fn draft(object: &Map<String, Value>, unique_keys: &[Vec<PropertyPath>]) -> Result<Draft> {
     let item = NewItem::from_object(object)?;
-    Ok(Draft { item, fingerprints: item::unique_fingerprints(unique_keys, object) })
+    Ok(Draft {
+        item,
+        fingerprints: item::unique_fingerprints(unique_keys, object),
+    })
 }
 
 /// The answer to a point read of a live item.
@@ -266,9 +365,19 @@ pub fn read(live: Stored<Bytes>, if_none_match: Option<&EtagCondition>) -> Done 
     let etag = live.header.etag;
     let charge = charge::read(live.body().len());
     if if_none_match.is_some_and(|condition| condition.matches_etag(etag)) {
-        return Done { status: 304, etag: Some(etag), body: None, charge: charge::READ_WITHOUT_ITEM };
+        return Done {
+            status: 304,
+            etag: Some(etag),
+            body: None,
+            charge: charge::READ_WITHOUT_ITEM,
+        };
     }
-    Done { status: 200, etag: Some(etag), body: Some(live.into_body()), charge }
+    Done {
+        status: 200,
+        etag: Some(etag),
+        body: Some(live.into_body()),
+        charge,
+    }
 }
 
 fn encode(header: &Header, draft: &Draft, facts: &ShardFacts) -> Bytes {
@@ -277,7 +386,14 @@ fn encode(header: &Header, draft: &Draft, facts: &ShardFacts) -> Bytes {
     let etag = header.etag.to_string();
     let mut value = Vec::with_capacity(draft.item.body.len() + 320);
     document::begin(&mut value, header, &draft.fingerprints);
-    item::finish_body(&mut value, &draft.item.body, &rid, &self_link, &etag, header.ts);
+    item::finish_body(
+        &mut value,
+        &draft.item.body,
+        &rid,
+        &self_link,
+        &etag,
+        header.ts,
+    );
     value.into()
 }
 
@@ -303,14 +419,19 @@ fn check_preconditions(
 }
 
 pub fn missing(id: &str) -> Error {
-    Error::not_found(format!("Entity with the specified id does not exist in the system: there is no item '{}'", json::shorten(id)))
+    Error::not_found(format!(
+        "Entity with the specified id does not exist in the system: there is no item '{}'",
+        json::shorten(id)
+    ))
 }
 
 impl From<EngineError> for Error {
     fn from(error: EngineError) -> Self {
         let kind = match error {
             EngineError::Full(_) => ErrorKind::InsufficientStorage,
-            EngineError::Io(_) | EngineError::Damaged(_) | EngineError::InUse(_) => ErrorKind::Unavailable,
+            EngineError::Io(_) | EngineError::Damaged(_) | EngineError::InUse(_) => {
+                ErrorKind::Unavailable
+            }
         };
         Self::new(kind, error.to_string())
     }

@@ -60,11 +60,41 @@ pub struct Counters {
     pub restarts: AtomicU64,
 }
 
-/// A page of documents in key order.
+/// Items for one answer, bounded in number and size.
 pub struct Page {
-    pub items: Vec<Stored<Bytes>>,
-    /// The key to go on from; `None` at the end.
-    pub resume: Option<Vec<u8>>,
+    pub items: Vec<PageItem>,
+    bytes: usize,
+    items_max: usize,
+    bytes_max: usize,
+}
+
+#[derive(Debug)]
+pub struct PageItem {
+    pub range_id: u32,
+    pub key: Vec<u8>,
+    pub stored: Stored<Bytes>,
+}
+
+impl Page {
+    pub fn new(items_max: usize, bytes_max: usize) -> Self {
+        Self {
+            items: Vec::new(),
+            bytes: 0,
+            items_max,
+            bytes_max,
+        }
+    }
+
+    /// Whether an item of this size fits; the first one always does.
+    pub fn has_room_for(&self, bytes: usize) -> bool {
+        self.items.is_empty()
+            || (self.items.len() < self.items_max && self.bytes + bytes <= self.bytes_max)
+    }
+
+    fn push(&mut self, item: PageItem) {
+        self.bytes += item.stored.body().len();
+        self.items.push(item);
+    }
 }
 
 impl ShardView {
@@ -131,53 +161,71 @@ impl ShardView {
 
     /// The live document under a key, at this very second.
     pub fn live(&self, key: &[u8]) -> Result<Option<Stored<Bytes>>> {
-        let Some(bytes) = self.engine.get(key)? else { return Ok(None) };
+        let Some(bytes) = self.engine.get(key)? else {
+            return Ok(None);
+        };
         let stored = decode(Bytes::copy_from_slice(&bytes))?;
         Ok(self.is_live(&stored, self.clock.now()).then_some(stored))
     }
 
     /// Reads one item.
-    pub fn read(&self, epk: &[u8], id: &str, if_none_match: Option<&EtagCondition>) -> Result<Done> {
-        let live = self.live(&keys::document(epk, id))?.ok_or_else(|| transaction::missing(id))?;
+    pub fn read(
+        &self,
+        epk: &[u8],
+        id: &str,
+        if_none_match: Option<&EtagCondition>,
+    ) -> Result<Done> {
+        let live = self
+            .live(&keys::document(epk, id))?
+            .ok_or_else(|| transaction::missing(id))?;
         Ok(transaction::read(live, if_none_match))
     }
 
     fn is_live<B: AsRef<[u8]>>(&self, stored: &Stored<B>, now: i64) -> bool {
-        !self.rules.load().is_expired(stored.header.ts, stored.header.ttl, now)
+        !self
+            .rules
+            .load()
+            .is_expired(stored.header.ts, stored.header.ttl, now)
     }
 
-    /// Live documents of a range in key order, from `from` on, without those that `skip` names. A page ends at `items_max`,
-    /// at `bytes_max`, or after much work without result.
-    pub fn page(
+    /// Adds the live documents of a range to a page, in key order from `from` on, without those that `skip` names. Gives back the key to go
+    /// on from when the page is full, or after much work without result.
+    pub fn fill(
         &self,
+        page: &mut Page,
         range: &EpkRange,
         from: Option<&[u8]>,
         skip: impl Fn(&[u8]) -> bool,
-        items_max: usize,
-        bytes_max: usize,
-    ) -> Result<Page> {
+    ) -> Result<Option<Vec<u8>>> {
         let (start, to) = keys::document_range(&range.min, &range.max);
         let from = from.map_or(start.as_slice(), |from| from.max(start.as_slice()));
         let now = self.clock.now();
         let mut scan = self.engine.scan(from, &to);
-        let mut items = Vec::new();
-        let mut bytes = 0;
         for examined in 0.. {
-            let Some((key, value)) = scan.entry()? else { break };
-            if items.len() >= items_max || bytes >= bytes_max || examined >= PAGE_EXAMINED_MAX {
-                return Ok(Page { items, resume: Some(key.to_vec()) });
-            }
+            let Some((key, value)) = scan.entry()? else {
+                break;
+            };
             let stored = decode(value)?;
             if self.is_live(&stored, now) && !skip(key) {
-                bytes += stored.body().len();
-                items.push(decode(Bytes::copy_from_slice(value))?);
+                if !page.has_room_for(stored.body().len()) {
+                    return Ok(Some(key.to_vec()));
+                }
+                let stored = decode(Bytes::copy_from_slice(value))?;
+                page.push(PageItem {
+                    range_id: self.facts.range_id,
+                    key: key.to_vec(),
+                    stored,
+                });
+            } else if examined >= PAGE_EXAMINED_MAX {
+                return Ok(Some(key.to_vec()));
             }
             scan.advance();
         }
-        Ok(Page { items, resume: None })
+        Ok(None)
     }
 }
 
 fn decode<B: AsRef<[u8]>>(bytes: B) -> Result<Stored<B>> {
-    Stored::decode(bytes).ok_or_else(|| Error::unavailable("the files are damaged: a stored item cannot be read"))
+    Stored::decode(bytes)
+        .ok_or_else(|| Error::unavailable("the files are damaged: a stored item cannot be read"))
 }

@@ -82,11 +82,20 @@ impl<B: AsRef<[u8]>> Stored<B> {
     /// `None` when the bytes are not a stored document of a layout we know.
     pub fn decode(bytes: B) -> Option<Self> {
         let (header, body_at) = decode_header(bytes.as_ref())?;
-        Some(Self { header, bytes, body_at })
+        Some(Self {
+            header,
+            bytes,
+            body_at,
+        })
     }
 
     pub fn fingerprints(&self) -> impl Iterator<Item = &[u8; FINGERPRINT_BYTES]> {
-        let (chunks, _) = self.bytes.as_ref().get(HEADER_BYTES..self.body_at).unwrap_or_default().as_chunks();
+        let (chunks, _) = self
+            .bytes
+            .as_ref()
+            .get(HEADER_BYTES..self.body_at)
+            .unwrap_or_default()
+            .as_chunks();
         chunks.iter()
     }
 
@@ -122,7 +131,10 @@ fn decode_header(bytes: &[u8]) -> Option<(Header, usize)> {
     let header = Header {
         ts: i64::from_le_bytes(*ts),
         ttl: ttl_of_code(u32::from_le_bytes(*ttl)),
-        position: Position { lsn: u64::from_le_bytes(*lsn), index: u16::from_le_bytes(*index) },
+        position: Position {
+            lsn: u64::from_le_bytes(*lsn),
+            index: u16::from_le_bytes(*index),
+        },
         ordinal: u64::from_le_bytes(*ordinal),
         etag: Etag::from_bytes(*etag),
     };
@@ -145,7 +157,11 @@ pub struct VersionRef<'a> {
 impl<'a> VersionRef<'a> {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(19 + self.document_key.len());
-        out.extend_from_slice(&[LAYOUT_VERSION, u8::from(self.has_unique_keys), self.epk_bytes]);
+        out.extend_from_slice(&[
+            LAYOUT_VERSION,
+            u8::from(self.has_unique_keys),
+            self.epk_bytes,
+        ]);
         out.extend_from_slice(&ttl_code(self.ttl).to_le_bytes());
         out.extend_from_slice(&self.ts.to_le_bytes());
         out.extend_from_slice(&self.size.to_le_bytes());
@@ -170,6 +186,8 @@ impl<'a> VersionRef<'a> {
 
     /// The EPK part of the document key.
     pub fn epk(&self) -> &'a [u8] {
-        self.document_key.get(1..1 + usize::from(self.epk_bytes)).unwrap_or_default()
+        self.document_key
+            .get(1..1 + usize::from(self.epk_bytes))
+            .unwrap_or_default()
     }
 }

@@ -1,16 +1,17 @@
 //! RocksDB, and all that we know of it.
 
 use std::{
-    fmt, fs, io,
+    fmt, fs,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, DBPinnableSlice, DBRawIterator, DBRecoveryMode, LogLevel, Options, ReadOptions,
-    WriteBatch, WriteBufferManager, WriteOptions,
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBPinnableSlice, DBRawIterator,
+    DBRecoveryMode, LogLevel, Options, ReadOptions, WriteBatch, WriteBufferManager, WriteOptions,
 };
 
-use super::{journal_tail, keys};
+use super::journal_tail;
 use crate::config::Storage;
 
 /// Bits a key in the bloom filters: about one false positive in a hundred.
@@ -24,6 +25,8 @@ const DIARY_FILES_MAX: usize = 2;
 /// How far the engine reads ahead when a lane or a feed is walked.
 const SCAN_READAHEAD_BYTES: usize = 128 * 1024;
 
+/// Room that a disk must have before it is trusted again.
+const PROBE_BYTES: usize = 4 * 1024 * 1024;
 /// A full write buffer is written out while the next ones fill.
 const WRITE_BUFFERS_PER_SHARD: usize = 4;
 
@@ -67,9 +70,9 @@ impl From<rocksdb::Error> for EngineError {
             return Self::InUse(message);
         }
         match error.kind() {
-            rocksdb::ErrorKind::Corruption | rocksdb::ErrorKind::NotSupported | rocksdb::ErrorKind::InvalidArgument => {
-                Self::Damaged(message)
-            }
+            rocksdb::ErrorKind::Corruption
+            | rocksdb::ErrorKind::NotSupported
+            | rocksdb::ErrorKind::InvalidArgument => Self::Damaged(message),
             _ => Self::Io(message),
         }
     }
@@ -77,7 +80,11 @@ impl From<rocksdb::Error> for EngineError {
 
 impl From<io::Error> for EngineError {
     fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::StorageFull { Self::Full(error.to_string()) } else { Self::Io(error.to_string()) }
+        if error.kind() == io::ErrorKind::StorageFull {
+            Self::Full(error.to_string())
+        } else {
+            Self::Io(error.to_string())
+        }
     }
 }
 
@@ -93,7 +100,10 @@ impl SharedResources {
     pub fn new(settings: &Storage) -> Self {
         Self {
             cache: Cache::new_lru_cache(mebibytes(settings.block_cache_mb)),
-            write_buffers: WriteBufferManager::new_write_buffer_manager(mebibytes(settings.write_buffer_mb), false),
+            write_buffers: WriteBufferManager::new_write_buffer_manager(
+                mebibytes(settings.write_buffer_mb),
+                false,
+            ),
             settings: settings.clone(),
         }
     }
@@ -112,7 +122,9 @@ impl SharedResources {
         options.create_if_missing(true);
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_manager(&self.write_buffers);
-        options.set_write_buffer_size(mebibytes(self.settings.write_buffer_mb) / WRITE_BUFFERS_PER_SHARD);
+        options.set_write_buffer_size(
+            mebibytes(self.settings.write_buffer_mb) / WRITE_BUFFERS_PER_SHARD,
+        );
         options.set_max_write_buffer_number(WRITE_BUFFERS_PER_SHARD as i32);
         options.set_max_total_wal_size(self.settings.journal_mb_max * 1024 * 1024);
         options.set_compression_type(DBCompressionType::Lz4);
@@ -122,7 +134,11 @@ impl SharedResources {
         // A torn tail is what a crash leaves and is dropped; anything else that does not check is damage and stops the shard.
         options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
         // Whatever is purged leaves the disk soon: files full of deletions are compacted first.
-        options.add_compact_on_deletion_collector_factory(DELETION_WINDOW_ENTRIES, DELETION_WINDOW_ENTRIES / 2, 0.5);
+        options.add_compact_on_deletion_collector_factory(
+            DELETION_WINDOW_ENTRIES,
+            DELETION_WINDOW_ENTRIES / 2,
+            0.5,
+        );
         options.set_keep_log_file_num(DIARY_FILES_MAX);
         options.set_log_level(LogLevel::Warn);
         options.set_stats_dump_period_sec(0);
@@ -178,7 +194,13 @@ impl Engine {
         let db = DB::open(&shared.options(), folder)?;
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
-        Ok(Self { db, folder: folder.to_owned(), torn_bytes, synced, buffered: WriteOptions::default() })
+        Ok(Self {
+            db,
+            folder: folder.to_owned(),
+            torn_bytes,
+            synced,
+            buffered: WriteOptions::default(),
+        })
     }
 
     pub fn folder(&self) -> &Path {
@@ -223,14 +245,24 @@ impl Engine {
         Ok(self.db.flush()?)
     }
 
-    /// Tries whether the engine takes writes.
+    /// Tries whether the disk has room, with a file of its own: an engine that met a full disk takes no writes until it is reopened.
     pub fn probe(&self) -> Result<(), EngineError> {
-        Ok(self.db.put_opt(keys::PROBE, [], &self.synced)?)
+        let path = self.folder.join("probe");
+        let mut file = fs::File::create(&path)?;
+        let written = file
+            .write_all(&vec![0; PROBE_BYTES])
+            .and_then(|()| file.sync_all());
+        fs::remove_file(&path)?;
+        Ok(written?)
     }
 
     /// Bytes on disk in sorted files.
     pub fn disk_bytes(&self) -> u64 {
-        self.db.property_int_value("rocksdb.total-sst-files-size").ok().flatten().unwrap_or(0)
+        self.db
+            .property_int_value("rocksdb.total-sst-files-size")
+            .ok()
+            .flatten()
+            .unwrap_or(0)
     }
 }
 

@@ -15,7 +15,9 @@ const UNFINISHED_TYPES: [u8; 4] = [2, 3, 6, 7];
 /// Bytes at the end of the newest journal in `folder` that a crash left behind unfinished.
 pub fn torn_bytes(folder: &Path) -> io::Result<u64> {
     let mut journals: Vec<_> = match fs::read_dir(folder) {
-        Ok(entries) => entries.filter_map(|entry| Some(entry.ok()?.path())).collect(),
+        Ok(entries) => entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .collect(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(error),
     };
@@ -32,12 +34,19 @@ fn torn_tail(journal: &[u8]) -> usize {
     for (number, block) in journal.chunks(BLOCK_BYTES).enumerate() {
         let start = number * BLOCK_BYTES;
         let mut at = 0;
-        while let Some(&[_, _, _, _, low, high, kind]) = block.get(at..at + HEADER_BYTES).and_then(|h| h.first_chunk()) {
+        while let Some(&[_, _, _, _, low, high, kind]) = block
+            .get(at..at + HEADER_BYTES)
+            .and_then(|h| h.first_chunk())
+        {
             if kind == 0 {
                 // Zeroes laid out in advance, never written.
                 return 0;
             }
-            let header = if RECYCLED_TYPES.contains(&kind) { HEADER_BYTES + 4 } else { HEADER_BYTES };
+            let header = if RECYCLED_TYPES.contains(&kind) {
+                HEADER_BYTES + 4
+            } else {
+                HEADER_BYTES
+            };
             let end = at + header + usize::from(u16::from_le_bytes([low, high]));
             if end > block.len() {
                 return journal.len() - whole;
@@ -79,7 +88,11 @@ mod tests {
     fn a_cut_record_is_torn_from_its_header_on() {
         let journal = [record(1, 100), record(1, 50)].concat();
         for cut in 1..57 {
-            assert_eq!(torn_tail(&journal[..journal.len() - cut]), 57 - cut, "cut {cut}");
+            assert_eq!(
+                torn_tail(&journal[..journal.len() - cut]),
+                57 - cut,
+                "cut {cut}"
+            );
         }
     }
 

@@ -18,11 +18,10 @@ const UNIQUE: u8 = b'u';
 /// The shard's state record.
 pub const STATE: &[u8] = b"m";
 
-/// Written to find out whether the engine takes writes; never read.
-pub const PROBE: &[u8] = b"p";
-
 /// Where a version stands in the order of changes: the transaction's LSN and the index in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub struct Position {
     pub lsn: u64,
     pub index: u16,
@@ -33,12 +32,18 @@ impl Position {
 
     /// The first position after every change of transaction `lsn`.
     pub const fn after_lsn(lsn: u64) -> Self {
-        Self { lsn: lsn.saturating_add(1), index: 0 }
+        Self {
+            lsn: lsn.saturating_add(1),
+            index: 0,
+        }
     }
 
     pub const fn next(self) -> Self {
         match self.index.checked_add(1) {
-            Some(index) => Self { lsn: self.lsn, index },
+            Some(index) => Self {
+                lsn: self.lsn,
+                index,
+            },
             None => Self::after_lsn(self.lsn),
         }
     }
@@ -73,7 +78,10 @@ pub fn feed_position(key: &[u8]) -> Option<Position> {
     let (&kind, rest) = key.split_first()?;
     let (lsn, rest) = rest.split_first_chunk::<8>()?;
     let (index, _) = rest.split_first_chunk::<2>()?;
-    (kind == FEED).then(|| Position { lsn: u64::from_be_bytes(*lsn), index: u16::from_be_bytes(*index) })
+    (kind == FEED).then(|| Position {
+        lsn: u64::from_be_bytes(*lsn),
+        index: u16::from_be_bytes(*index),
+    })
 }
 
 /// The bound behind the last feed entry.
@@ -93,7 +101,10 @@ pub fn own_lane_parts(key: &[u8]) -> Option<(i64, Position)> {
     let (due, rest) = rest.split_first_chunk::<8>()?;
     let (lsn, rest) = rest.split_first_chunk::<8>()?;
     let (index, _) = rest.split_first_chunk::<2>()?;
-    let position = Position { lsn: u64::from_be_bytes(*lsn), index: u16::from_be_bytes(*index) };
+    let position = Position {
+        lsn: u64::from_be_bytes(*lsn),
+        index: u16::from_be_bytes(*index),
+    };
     (kind == OWN_LANE).then(|| ((u64::from_be_bytes(*due) ^ (1 << 63)) as i64, position))
 }
 
@@ -127,7 +138,10 @@ mod tests {
     fn keys_give_back_what_they_were_made_of() {
         let position = Position { lsn: 77, index: 3 };
         assert_eq!(feed_position(&feed(position)), Some(position));
-        assert_eq!(own_lane_parts(&own_lane(1_790_000_000, position)), Some((1_790_000_000, position)));
+        assert_eq!(
+            own_lane_parts(&own_lane(1_790_000_000, position)),
+            Some((1_790_000_000, position))
+        );
         assert_eq!(feed_position(b"f123"), None);
         assert_eq!(own_lane_parts(&feed(position)), None);
     }

@@ -28,6 +28,7 @@ pub fn purge_lag(seconds: i64, items: usize) {
 }
 
 /// Installs the recorder; what it collects is rendered by the handle.
-pub fn install() -> Result<metrics_exporter_prometheus::PrometheusHandle, metrics_exporter_prometheus::BuildError> {
+pub fn install()
+-> Result<metrics_exporter_prometheus::PrometheusHandle, metrics_exporter_prometheus::BuildError> {
     metrics_exporter_prometheus::PrometheusBuilder::new().install_recorder()
 }

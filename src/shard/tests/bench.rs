@@ -81,11 +81,8 @@ pub fn facts(range_id: u32, unique_paths: &[&str]) -> ShardFacts {
 }
 
 fn draft(body: &Value, facts: &ShardFacts) -> transaction::Draft {
-    transaction::draft(
-        body.as_object().expect("an object"),
-        &facts.unique_keys,
-    )
-    .expect("a legal item")
+    transaction::draft(body.as_object().expect("an object"), &facts.unique_keys)
+        .expect("a legal item")
 }
 
 fn operation(id: &str, action: Action) -> Operation {
@@ -193,12 +190,23 @@ impl Bench {
         Self::open(default, facts, clock, small_resources(), folder)
     }
 
-    fn open(default: DefaultTtl, facts: ShardFacts, clock: Clock, shared: SharedResources, folder: TempDir) -> Self {
+    fn open(
+        default: DefaultTtl,
+        facts: ShardFacts,
+        clock: Clock,
+        shared: SharedResources,
+        folder: TempDir,
+    ) -> Self {
         let engine = Engine::open(folder.path(), &shared).expect("the engine opens");
         let state = ShardState::load(&engine)
             .expect("the state is readable")
             .unwrap_or_else(|| ShardState::new(facts.first_ordinal(), default));
-        let view = Arc::new(ShardView::new(facts.clone(), Arc::new(engine), clock.clone(), state));
+        let view = Arc::new(ShardView::new(
+            facts.clone(),
+            Arc::new(engine),
+            clock.clone(),
+            state,
+        ));
         let mut shard = Shard::open(Arc::clone(&view), Farewell(None)).expect("the shard opens");
         let epoch = view.applied.lock().expect("no test panicked").epoch;
         let under_way = Arc::default();
@@ -223,7 +231,17 @@ impl Bench {
 
     /// Opens the files again, as after a crash: what was not committed is lost.
     pub fn reopen(self) -> Self {
-        let Self { clock, view, shard, facts, context, under_way, shared, mut folder, .. } = self;
+        let Self {
+            clock,
+            view,
+            shard,
+            facts,
+            context,
+            under_way,
+            shared,
+            mut folder,
+            ..
+        } = self;
         let default = view.state().rules.default;
         drop((view, shard, context, under_way));
         let folder = folder.take().expect("a bench has a folder");
@@ -241,8 +259,16 @@ impl Bench {
     /// Hands a request to the actor and commits nothing.
     pub fn send(&mut self, key: u8, wants: &[Want], atomic: bool) -> Answer {
         let (reply, answer) = oneshot::channel();
-        let operations = wants.iter().map(|want| want.operation(&self.facts)).collect();
-        let request = Perform { epk: epk(key), operations, atomic, reply };
+        let operations = wants
+            .iter()
+            .map(|want| want.operation(&self.facts))
+            .collect();
+        let request = Perform {
+            epk: epk(key),
+            operations,
+            atomic,
+            reply,
+        };
         self.shard.perform(request, &mut self.context);
         Answer(answer)
     }
@@ -254,7 +280,8 @@ impl Bench {
 
     pub fn send_default_at(&mut self, default: DefaultTtl, at: i64) -> Answer {
         let (reply, answer) = oneshot::channel();
-        self.shard.handle(ChangeDefaultTtl { default, at, reply }, &mut self.context);
+        self.shard
+            .handle(ChangeDefaultTtl { default, at, reply }, &mut self.context);
         Answer(answer)
     }
 
@@ -272,12 +299,18 @@ impl Bench {
 
     /// The group under way fails because the disk is full.
     pub fn fail_commit(&mut self) {
-        let group = self.under_way.lock().expect("no test panicked").pop_front().expect("a group is under way");
+        let group = self
+            .under_way
+            .lock()
+            .expect("no test panicked")
+            .pop_front()
+            .expect("a group is under way");
         let failure = EngineError::Full("a test says so".into());
         for waiting in group.waiting {
             waiting.fail(failure.clone().into());
         }
-        self.shard.committed(group.number, Err(failure), &mut self.context);
+        self.shard
+            .committed(group.number, Err(failure), &mut self.context);
     }
 
     /// Commits until nothing is left to commit.
@@ -322,7 +355,8 @@ impl Bench {
 
     /// The status of an operation, whether it was carried out or refused.
     pub fn status(&mut self, want: Want) -> u16 {
-        self.run(want).map_or_else(|error| error.status(), |done| done.status)
+        self.run(want)
+            .map_or_else(|error| error.status(), |done| done.status)
     }
 
     pub fn change_default(&mut self, default: DefaultTtl) {
@@ -353,7 +387,13 @@ impl Bench {
         loop {
             let page = self
                 .view
-                .page(&EpkRange::full(), from.as_deref(), |_| false, page_items_max, usize::MAX)
+                .page(
+                    &EpkRange::full(),
+                    from.as_deref(),
+                    |_| false,
+                    page_items_max,
+                    usize::MAX,
+                )
                 .expect("a page");
             assert!(page.items.len() <= page_items_max);
             ids.extend(page.items.iter().map(id_of));
@@ -369,7 +409,14 @@ impl Bench {
         let mut ids = Vec::new();
         let mut start = feed::Start::After(0);
         loop {
-            let page = feed::page(&self.view, &EpkRange::full(), start, page_items_max, usize::MAX).expect("a page");
+            let page = feed::page(
+                &self.view,
+                &EpkRange::full(),
+                start,
+                page_items_max,
+                usize::MAX,
+            )
+            .expect("a page");
             ids.extend(page.items.iter().map(id_of));
             start = feed::Start::After(page.after);
             if !page.more {
@@ -380,7 +427,10 @@ impl Bench {
 
     /// Everything in the engine, except the state record.
     pub fn raw(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
-        raw(self.engine()).into_iter().filter(|(key, _)| key != keys::STATE).collect()
+        raw(self.engine())
+            .into_iter()
+            .filter(|(key, _)| key != keys::STATE)
+            .collect()
     }
 
     /// How many entries of a kind the engine holds: documents, feed, own lane, unique keys.
@@ -388,18 +438,30 @@ impl Bench {
         let raw = self.raw();
         let count = |kind: u8| raw.keys().filter(|key| key.first() == Some(&kind)).count();
         let counts = [b'd', b'f', b'o', b'u'].map(count);
-        assert_eq!(counts.iter().sum::<usize>(), raw.len(), "an entry of no known kind");
+        assert_eq!(
+            counts.iter().sum::<usize>(),
+            raw.len(),
+            "an entry of no known kind"
+        );
         counts
     }
 
     /// The counters of the state must be what is really there.
     pub fn check_accounts(&self) {
-        let documents: Vec<usize> =
-            self.raw().iter().filter(|(key, _)| key.first() == Some(&b'd')).map(|(_, value)| value.len()).collect();
+        let documents: Vec<usize> = self
+            .raw()
+            .iter()
+            .filter(|(key, _)| key.first() == Some(&b'd'))
+            .map(|(_, value)| value.len())
+            .collect();
         let state = self.view.state();
         assert_eq!(state.documents, documents.len() as u64, "documents");
         assert_eq!(state.bytes, documents.iter().sum::<usize>() as u64, "bytes");
-        assert_eq!(ShardState::load(self.engine()), Ok((state.lsn > 0).then_some(state)), "what is stored is what is shown");
+        assert_eq!(
+            ShardState::load(self.engine()),
+            Ok((state.lsn > 0).then_some(state)),
+            "what is stored is what is shown"
+        );
     }
 }
 

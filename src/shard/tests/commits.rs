@@ -47,9 +47,16 @@ fn a_group_of_the_owner_before_a_rebuild_is_refused_and_the_next_owner_writes_on
         Box::new(move |number, outcome| drop(done.send((number, outcome.is_ok())))),
     );
     assert_eq!(outcome.recv_timeout(PATIENCE), Ok((7, false)));
-    let error = answer.blocking_recv().expect("an answer").expect_err("refused");
+    let error = answer
+        .blocking_recv()
+        .expect("an answer")
+        .expect_err("refused");
     assert_eq!(error.status(), 503);
-    assert_eq!(bench.view.poisoned(), None, "one late group must not stop the writes of the shard");
+    assert_eq!(
+        bench.view.poisoned(),
+        None,
+        "one late group must not stop the writes of the shard"
+    );
 
     drop((before, next));
     let mut bench = bench.reopen();
@@ -73,7 +80,13 @@ fn a_commit_that_panics_is_reported_so_that_nobody_waits_for_ever() {
     let _inside = runtime.enter();
     let (reply, mut answer) = oneshot::channel();
     let waker = Waker::from(Arc::new(Explosive));
-    assert!(Future::poll(std::pin::Pin::new(&mut answer), &mut Context::from_waker(&waker)).is_pending());
+    assert!(
+        Future::poll(
+            std::pin::Pin::new(&mut answer),
+            &mut Context::from_waker(&waker)
+        )
+        .is_pending()
+    );
     let (done, outcome) = mpsc::channel();
     let group = Group {
         number: 3,
@@ -89,7 +102,10 @@ fn a_commit_that_panics_is_reported_so_that_nobody_waits_for_ever() {
         Box::new(move |number, outcome| drop(done.send((number, outcome.is_ok())))),
     );
     assert_eq!(outcome.recv_timeout(PATIENCE), Ok((3, false)));
-    assert!(bench.view.check_writable().is_err(), "nobody knows what the cut-off commit did");
+    assert!(
+        bench.view.check_writable().is_err(),
+        "nobody knows what the cut-off commit did"
+    );
 }
 
 #[test]
@@ -116,7 +132,10 @@ fn what_was_decided_on_top_of_a_failed_group_falls_with_it() {
     assert_eq!(bench.raw_counts(), [1, 1, 0, 1]);
 
     // The disk has room again: the same requests succeed, and the purge is repeated.
-    assert_eq!(bench.view.check_writable().map_err(|error| error.status()), Err(507));
+    assert_eq!(
+        bench.view.check_writable().map_err(|error| error.status()),
+        Err(507)
+    );
     bench.view.set_disk_full(false);
     assert_eq!(bench.status(Want::Create(person("new"))), 201);
     bench.purge();

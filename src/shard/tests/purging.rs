@@ -13,8 +13,17 @@ fn an_item_created_again_while_its_purge_is_pending_survives() {
     let mut again = bench.send(1, &[Want::Create(item("again"))], true);
     bench.settle();
     assert!(other.now().is_ok());
-    assert_eq!(again.now().expect("committed").results[0].as_ref().expect("created").status, 201);
-    assert!(bench.read("again").is_some(), "an acknowledged item was purged");
+    assert_eq!(
+        again.now().expect("committed").results[0]
+            .as_ref()
+            .expect("created")
+            .status,
+        201
+    );
+    assert!(
+        bench.read("again").is_some(),
+        "an acknowledged item was purged"
+    );
     assert_eq!(bench.raw_counts(), [2, 2, 0, 0]);
     bench.check_accounts();
 }
