@@ -16,6 +16,8 @@ export function signedHeaders({ verb, type, link, key, date = new Date().toUTCSt
     authorization: signature({ verb, type, link, date, key }),
     "x-ms-date": date,
     "x-ms-version": API_VERSION,
+    // Without it fetch would say text/plain.
+    "content-type": "application/json",
   };
 }
 
