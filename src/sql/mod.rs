@@ -41,4 +41,4 @@ pub const IN_LIST_ITEMS_MAX: usize = 16_000;
 /// [`STEP_BYTES`] bytes copied. Guards against a join product that would stall its neighbours.
 pub const STEPS_PER_ITEM_MAX: u64 = 4_000_000;
 /// How many bytes of copied values count as one step.
-pub const STEP_BYTES: usize = 64;
+pub const STEP_BYTES: usize = 16;

@@ -1,6 +1,14 @@
 //! The built-in functions: one table a family.
 
 mod aggregate;
+mod array;
+mod convert;
+mod date;
+mod integer;
+mod item;
+mod math;
+mod regex;
+mod string;
 mod type_check;
 
 pub use aggregate::{Accumulator, Aggregate};
@@ -41,7 +49,17 @@ const fn function(name: &'static str, least: usize, most: usize, call: Body) -> 
     }
 }
 
-const FAMILIES: [&[Function]; 1] = [type_check::FUNCTIONS];
+static FAMILIES: [&[Function]; 9] = [
+    type_check::FUNCTIONS,
+    string::FUNCTIONS,
+    convert::FUNCTIONS,
+    regex::FUNCTIONS,
+    math::FUNCTIONS,
+    integer::FUNCTIONS,
+    array::FUNCTIONS,
+    date::FUNCTIONS,
+    item::FUNCTIONS,
+];
 
 /// Looks a function up, whatever the case of its letters.
 pub fn find(name: &str) -> Option<&'static Function> {
@@ -53,10 +71,17 @@ pub fn find(name: &str) -> Option<&'static Function> {
 
 /// The node of a call; does at once what constant arguments allow.
 pub fn prepare(function: &'static Function, arguments: Vec<Node>) -> Result<Node, String> {
-    Ok(Node::Call {
-        function,
-        arguments,
-    })
+    match function.name {
+        "REGEXMATCH" => regex::prepare(function, arguments),
+        "IIF" => Ok(match <[Node; 3]>::try_from(arguments) {
+            Ok(parts) => Node::Conditional(Box::new(parts)),
+            Err(_) => Node::Undefined,
+        }),
+        _ => Ok(Node::Call {
+            function,
+            arguments,
+        }),
+    }
 }
 
 /// The arguments of one call.
