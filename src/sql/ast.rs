@@ -68,6 +68,8 @@ pub enum Collection {
         steps: Vec<Step>,
     },
     Subquery(Box<SelectQuery>),
+    /// A function call, an array, an object or a parameter.
+    Expr(Box<Expr>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -177,7 +179,7 @@ pub enum BinaryOp {
     Modulo,
 }
 
-/// How tightly an operator binds; higher binds tighter. One table for parser and printer.
+/// How tightly an operator binds; higher binds tighter.
 pub mod binding {
     pub const CONDITIONAL: u8 = 1;
     pub const COALESCE: u8 = 2;
@@ -195,7 +197,6 @@ pub mod binding {
     pub const ADDITION: u8 = 13;
     pub const MULTIPLICATION: u8 = 14;
     pub const UNARY: u8 = 15;
-    pub const MEMBER: u8 = 16;
 }
 
 impl BinaryOp {
@@ -270,20 +271,6 @@ impl BinaryOp {
 }
 
 impl Expr {
-    /// The binding of the outermost operator.
-    pub const fn binding(&self) -> u8 {
-        match self {
-            Self::Conditional(_) => binding::CONDITIONAL,
-            Self::Or(_) => binding::OR,
-            Self::And(_) => binding::AND,
-            Self::Unary(UnaryOp::Not, _) => binding::NOT,
-            Self::Between { .. } | Self::In { .. } | Self::Like { .. } => binding::EQUALITY,
-            Self::Binary(op, ..) => op.binding(),
-            Self::Unary(..) => binding::UNARY,
-            _ => binding::MEMBER,
-        }
-    }
-
     /// A path from a name through properties and numbers only: the name and its steps.
     pub fn as_path(&self) -> Option<(&str, &[Step])> {
         match self {

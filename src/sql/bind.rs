@@ -1,5 +1,6 @@
 //! Gives names their meaning: a syntax tree becomes a [`Program`].
 
+use super::COUNT_MAX;
 use super::ast::{self, Expr, SubqueryKind};
 use super::compare::compare_defined;
 use super::error::{
@@ -7,7 +8,7 @@ use super::error::{
     ORDER_BY_NEEDS_PATH, STAR_NEEDS_ONE_INPUT, STAR_WITH_GROUP_BY, Span, UNKNOWN_FUNCTION,
     UNKNOWN_PARAMETER, UNRESOLVED_NAME, UNSUPPORTED, shorten,
 };
-use super::functions::{self, Aggregate};
+use super::functions::{self, Aggregate, vector};
 use super::like::Pattern;
 use super::number;
 use super::program::{
@@ -184,6 +185,7 @@ impl<'p> Binder<'p> {
                 up: 0,
                 steps: Vec::new(),
             })),
+            (ast::Collection::Expr(expr), _) => Ok(Input::Value(self.expr(expr)?)),
             (ast::Collection::Subquery(query), _) => {
                 Ok(Input::Rows(self.query(query, FromRoot::Outer)?))
             }
@@ -254,6 +256,10 @@ impl<'p> Binder<'p> {
                 "ORDER BY RANK is not supported.",
             ));
         }
+        if grouped && query.group_by.is_empty() {
+            // One row has one order.
+            return Ok(Vec::new());
+        }
         let mut keys = Vec::with_capacity(query.order_by.len());
         for item in &query.order_by {
             if !grouped && !is_order_key(&item.expr) {
@@ -262,7 +268,7 @@ impl<'p> Binder<'p> {
             }
             keys.push(OrderKey {
                 node: self.expr(&item.expr)?,
-                descending: item.descending,
+                descending: is_descending(item),
             });
         }
         Ok(keys)
@@ -273,7 +279,8 @@ impl<'p> Binder<'p> {
             ast::Count::Literal(count) => Ok(*count),
             ast::Count::Parameter(name, span) => {
                 let value = self.parameter(name, *span)?;
-                number::to_index(value).and_then(|count| u64::try_from(count).ok()).ok_or_else(
+                number::to_index(value).and_then(|count| u64::try_from(count).ok())
+.filter(|count| *count <= COUNT_MAX).ok_or_else(
                     || {
                         let shown = shorten(&value.to_string());
                         let message = format!(
@@ -330,9 +337,14 @@ impl<'p> Binder<'p> {
             Expr::Undefined => Node::Undefined,
             Expr::Literal(value) => Node::Constant(value.clone()),
             Expr::Parameter(name, span) => Node::Constant(self.parameter(name, *span)?.clone()),
-            Expr::Name(name, span) => Node::Path {
-                up: self.resolve(name, *span)?,
-                steps: Vec::new(),
+            Expr::Name(name, span) => match self.resolve(name, *span) {
+                Ok(up) => Node::Path {
+                    up,
+                    steps: Vec::new(),
+                },
+                // JSON has no such numbers.
+                Err(_) if matches!(name.as_str(), "NaN" | "Infinity") => Node::Undefined,
+                Err(fault) => return Err(fault),
             },
             Expr::Member(base, steps) => {
                 let steps = self.steps(steps)?;
@@ -532,7 +544,7 @@ fn source_name(source: &ast::Source) -> Option<String> {
             Some(ast::Step::Property(name)) => Some(name.clone()),
             Some(_) => None,
         },
-        ast::Collection::Subquery(_) => None,
+        ast::Collection::Subquery(_) | ast::Collection::Expr(_) => None,
     }
 }
 
@@ -560,9 +572,23 @@ pub fn column_names(items: &[ast::SelectItem]) -> Vec<String> {
 }
 
 fn is_order_key(expr: &Expr) -> bool {
-    match expr {
-        Expr::Call(call) => call.name.eq_ignore_ascii_case("VectorDistance"),
-        _ => expr.as_path().is_some_and(|(_, steps)| !steps.is_empty()),
+    is_vector_distance(expr) || expr.as_path().is_some_and(|(_, steps)| !steps.is_empty())
+}
+
+pub fn is_vector_distance(expr: &Expr) -> bool {
+    matches!(expr, Expr::Call(call) if call.name.eq_ignore_ascii_case("VectorDistance"))
+}
+
+/// The direction of an order: the nearest vectors come first unless the query says otherwise.
+pub fn is_descending(item: &ast::OrderItem) -> bool {
+    if item.explicit {
+        return item.descending;
+    }
+    match &item.expr {
+        Expr::Call(call) if is_vector_distance(&item.expr) => {
+            vector::nearest_is_greatest(call.arguments.get(3))
+        }
+        _ => false,
     }
 }
 

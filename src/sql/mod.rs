@@ -17,6 +17,8 @@ mod lexer;
 mod like;
 mod number;
 mod parser;
+mod partition;
+mod plan;
 mod print;
 mod program;
 mod query;
@@ -24,6 +26,8 @@ mod query;
 pub use compare::{canonical_key, compare_ordering};
 pub use eval::Flow;
 pub use execute::Execution;
+pub use partition::PartitionKeys;
+pub use plan::{Features, Plan, plan};
 pub use query::{Condition, OffsetLimit, Query};
 
 #[cfg(test)]
@@ -37,6 +41,8 @@ pub const EXPRESSION_DEPTH_MAX: usize = 128;
 pub const JOINS_MAX: usize = 5;
 /// Items of one IN list.
 pub const IN_LIST_ITEMS_MAX: usize = 16_000;
+/// The greatest number of rows in TOP, OFFSET and LIMIT.
+pub const COUNT_MAX: u64 = i32::MAX as u64;
 /// Steps of work one input item may cause; a step is a visited row, a function call or
 /// [`STEP_BYTES`] bytes copied. Guards against a join product that would stall its neighbours.
 pub const STEPS_PER_ITEM_MAX: u64 = 4_000_000;

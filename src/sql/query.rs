@@ -1,6 +1,6 @@
 //! The doors of the room.
 
-use super::ast::SelectQuery;
+use super::ast::{Collection, SelectQuery};
 use super::bind::bind;
 use super::eval::{Context, Flow, Scope, eval};
 use super::execute::{Execution, matching};
@@ -52,7 +52,7 @@ impl Query {
 
     /// Whether the query looks at items at all; without FROM it gives one row of constants.
     pub fn reads_items(&self) -> bool {
-        self.syntax.from.is_some()
+        reads_items(&self.syntax)
     }
 
     /// Whether the rows of one item leave as they are, whatever the other items are: no ORDER BY,
@@ -133,6 +133,14 @@ impl Query {
             },
         )?;
         Ok(found)
+    }
+}
+
+fn reads_items(query: &SelectQuery) -> bool {
+    match query.from.as_ref().map(|from| &from.first.collection) {
+        None | Some(Collection::Expr(_)) => false,
+        Some(Collection::Path { .. }) => true,
+        Some(Collection::Subquery(inner)) => reads_items(inner),
     }
 }
 

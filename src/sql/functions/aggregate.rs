@@ -40,6 +40,22 @@ impl Aggregate {
     }
 }
 
+impl Aggregate {
+    /// Its name in query plans.
+    pub const fn plan_name(self) -> &'static str {
+        match self {
+            Self::Average => "Average",
+            Self::Count => "Count",
+            Self::CountIf => "CountIf",
+            Self::MakeList => "MakeList",
+            Self::MakeSet => "MakeSet",
+            Self::Max => "Max",
+            Self::Min => "Min",
+            Self::Sum => "Sum",
+        }
+    }
+}
+
 /// The state of an aggregate. Undefined values are never added: rows without a value do not count.
 pub enum Accumulator {
     Count(u64),

@@ -10,6 +10,7 @@ mod math;
 mod regex;
 mod string;
 mod type_check;
+pub mod vector;
 
 pub use aggregate::{Accumulator, Aggregate};
 
@@ -49,7 +50,7 @@ const fn function(name: &'static str, least: usize, most: usize, call: Body) -> 
     }
 }
 
-static FAMILIES: [&[Function]; 9] = [
+static FAMILIES: [&[Function]; 10] = [
     type_check::FUNCTIONS,
     string::FUNCTIONS,
     convert::FUNCTIONS,
@@ -59,6 +60,7 @@ static FAMILIES: [&[Function]; 9] = [
     array::FUNCTIONS,
     date::FUNCTIONS,
     item::FUNCTIONS,
+    vector::FUNCTIONS,
 ];
 
 /// Looks a function up, whatever the case of its letters.

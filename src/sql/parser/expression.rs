@@ -152,10 +152,7 @@ impl Parser<'_> {
             Kind::Symbol("~") => (UnaryOp::BitNot, binding::UNARY),
             Kind::Symbol("!") => (UnaryOp::Not, binding::UNARY),
             Kind::Word(_) if self.at_word("NOT") => (UnaryOp::Not, binding::NOT),
-            _ => {
-                let primary = self.primary()?;
-                return self.members(primary);
-            }
+            _ => return self.operand(),
         };
         self.advance();
         let operand = self.binds(least)?;
@@ -168,9 +165,19 @@ impl Parser<'_> {
         Ok(Expr::Unary(op, Box::new(operand)))
     }
 
+    /// A primary expression with its steps.
+    pub(super) fn operand(&mut self) -> Checked<Expr> {
+        let primary = self.primary()?;
+        self.members(primary)
+    }
+
     /// The steps into a value: `.name`, `["name"]`, `[0]`, `[expression]`.
     fn members(&mut self, base: Expr) -> Checked<Expr> {
-        let mut steps = Vec::new();
+        // `(c.a).b` is the path `c.a.b`.
+        let (base, mut steps) = match base {
+            Expr::Member(base, steps) => (*base, steps),
+            base => (base, Vec::new()),
+        };
         loop {
             if self.take_symbol(".") {
                 steps.push(Step::Property(self.any_name()?));

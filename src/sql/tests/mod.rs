@@ -1,6 +1,10 @@
 //! Whole queries over small sets of items: text in, rows out.
 
 mod clauses;
+mod expressions;
+mod functions;
+mod plans;
+mod properties;
 
 use super::Query;
 use crate::model::error::Error;
