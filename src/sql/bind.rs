@@ -3,6 +3,7 @@
 use super::COUNT_MAX;
 use super::ast::{self, Expr, SubqueryKind};
 use super::compare::compare_defined;
+use super::computed::ComputedProperties;
 use super::error::{
     ARGUMENT_COUNT, BAD_ARGUMENT, Checked, Fault, MISPLACED_AGGREGATE, NOT_GROUPED,
     ORDER_BY_NEEDS_PATH, STAR_NEEDS_ONE_INPUT, STAR_WITH_GROUP_BY, Span, UNKNOWN_FUNCTION,
@@ -18,8 +19,12 @@ use serde_json::Value;
 use std::collections::HashMap;
 
 /// The stages of a query: the first is fed with items, each other one with the rows before it.
-pub fn bind(query: &ast::SelectQuery, parameters: &[(String, Value)]) -> Checked<Vec<Program>> {
-    let mut binder = Binder::new(parameters);
+pub fn bind(
+    query: &ast::SelectQuery,
+    parameters: &[(String, Value)],
+    computed: &ComputedProperties,
+) -> Checked<Vec<Program>> {
+    let mut binder = Binder::new(parameters, computed);
     // The outermost scope is the item itself, which the first FROM names.
     binder.scopes.push(Slot::Unnamed);
     let mut stages = Vec::new();
@@ -32,6 +37,8 @@ pub fn bind(query: &ast::SelectQuery, parameters: &[(String, Value)]) -> Checked
 enum Slot {
     Unnamed,
     Named(String),
+    /// The whole item, under this name: it has the computed properties.
+    Item(String),
     Group,
 }
 
@@ -46,6 +53,7 @@ struct Level {
 
 struct Binder<'p> {
     parameters: HashMap<&'p str, &'p Value>,
+    computed: &'p ComputedProperties,
     scopes: Vec<Slot>,
     levels: Vec<Level>,
     /// Whether an aggregate may stand here: in the projection of a grouped query.
@@ -53,13 +61,14 @@ struct Binder<'p> {
 }
 
 impl<'p> Binder<'p> {
-    fn new(parameters: &'p [(String, Value)]) -> Self {
+    fn new(parameters: &'p [(String, Value)], computed: &'p ComputedProperties) -> Self {
         let parameters = parameters
             .iter()
             .map(|(name, value)| (name.as_str(), value))
             .collect();
         Self {
             parameters,
+            computed,
             scopes: Vec::new(),
             levels: Vec::new(),
             in_grouped: false,
@@ -154,17 +163,32 @@ impl<'p> Binder<'p> {
         let mut root = root;
         for source in std::iter::once(&from.first).chain(&from.joins) {
             let input = self.input(&source.collection, root)?;
+            let slot = match source_name(source) {
+                Some(name) if self.is_item(source, root) => Slot::Item(name),
+                Some(name) => Slot::Named(name),
+                None => Slot::Unnamed,
+            };
             root = FromRoot::Outer;
             sources.push(Source {
                 input,
                 iterate: source.iterate,
             });
-            self.scopes.push(match source_name(source) {
-                Some(name) => Slot::Named(name),
-                None => Slot::Unnamed,
-            });
+            self.scopes.push(slot);
         }
         Ok(sources)
+    }
+
+    /// Whether a source is the whole item.
+    fn is_item(&self, source: &ast::Source, root: FromRoot) -> bool {
+        match &source.collection {
+            ast::Collection::Path {
+                root: name, steps, ..
+            } if steps.is_empty() => {
+                let item = |slot: &Slot| matches!(slot, Slot::Item(bound) if bound == name);
+                !source.iterate && (root == FromRoot::Item || self.scopes.iter().any(item))
+            }
+            _ => false,
+        }
     }
 
     fn input(&mut self, collection: &ast::Collection, root: FromRoot) -> Checked<Input> {
@@ -175,10 +199,8 @@ impl<'p> Binder<'p> {
             })),
             (ast::Collection::Path { root, span, steps }, _) => {
                 let up = self.resolve(root, *span)?;
-                Ok(Input::Value(Node::Path {
-                    up,
-                    steps: self.steps(steps)?,
-                }))
+                let steps = self.steps(steps)?;
+                Ok(Input::Value(self.member_of_binding(up, steps, false)))
             }
             // The rows of the stage before take the place of the items.
             (ast::Collection::Subquery(_), FromRoot::Rows) => Ok(Input::Value(Node::Path {
@@ -187,14 +209,15 @@ impl<'p> Binder<'p> {
             })),
             (ast::Collection::Expr(expr), _) => Ok(Input::Value(self.expr(expr)?)),
             (ast::Collection::Subquery(query), _) => {
-                Ok(Input::Rows(self.query(query, FromRoot::Outer)?))
+                Ok(Input::Rows(Box::new(self.query(query, FromRoot::Outer)?)))
             }
         }
     }
 
     /// How many scopes outward a name is bound.
     fn resolve(&self, name: &str, span: Span) -> Checked<usize> {
-        let named = |slot: &Slot| matches!(slot, Slot::Named(bound) if bound == name);
+        let named =
+            |slot: &Slot| matches!(slot, Slot::Named(bound) | Slot::Item(bound) if bound == name);
         if let Some(up) = self.scopes.iter().rev().position(named) {
             return Ok(up);
         }
@@ -350,8 +373,8 @@ impl<'p> Binder<'p> {
                 let steps = self.steps(steps)?;
                 let computed = steps.iter().any(|step| matches!(step, Step::Computed(_)));
                 match self.expr(base)? {
-                    Node::Path { up, steps: none } if none.is_empty() && !computed => {
-                        Node::Path { up, steps }
+                    Node::Path { up, steps: none } if none.is_empty() => {
+                        self.member_of_binding(up, steps, computed)
                     }
                     base => Node::Member(Box::new(base), steps),
                 }
@@ -401,6 +424,31 @@ impl<'p> Binder<'p> {
             Expr::Call(call) => self.call(call)?,
             Expr::Subquery(kind, query) => self.subquery(*kind, query)?,
         })
+    }
+
+    /// Steps into a bound value, which may begin with a computed property of the item.
+    fn member_of_binding(&self, up: usize, mut steps: Vec<Step>, has_computed_step: bool) -> Node {
+        let slot = self.scopes.iter().rev().nth(up);
+        if let (Some(Slot::Item(_)), Some(Step::Property(name))) = (slot, steps.first())
+            && let Some(program) = self.computed.get(name)
+        {
+            let name = name.clone();
+            steps.remove(0);
+            return Node::Computed {
+                up,
+                name,
+                program,
+                steps,
+            };
+        }
+        if has_computed_step {
+            let base = Node::Path {
+                up,
+                steps: Vec::new(),
+            };
+            return Node::Member(Box::new(base), steps);
+        }
+        Node::Path { up, steps }
     }
 
     /// Inside the projection of a grouped query, an expression that is a group key.

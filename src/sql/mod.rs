@@ -9,6 +9,7 @@
 pub mod ast;
 mod bind;
 pub mod compare;
+mod computed;
 mod error;
 mod eval;
 mod execute;
@@ -24,6 +25,7 @@ mod program;
 mod query;
 
 pub use compare::{canonical_key, compare_ordering};
+pub use computed::ComputedProperties;
 pub use eval::Flow;
 pub use execute::Execution;
 pub use partition::PartitionKeys;

@@ -5,6 +5,7 @@ use super::ast::{
     Call, Collection, Count, Expr, SelectItem, SelectQuery, Selection, Source, Step, Window,
 };
 use super::bind::{aggregates, bind, column_names, is_vector_distance, selection_aggregates};
+use super::computed::ComputedProperties;
 use super::error::{Fault, Span};
 use super::functions::Aggregate;
 use super::parser;
@@ -79,7 +80,8 @@ impl Plan {
 pub fn plan(text: &str, parameters: &[(String, Value)], key_paths: &[String]) -> Result<Plan> {
     let fault = |fault: Fault| fault.into_error(text);
     let query = parser::parse(text).map_err(fault)?;
-    let stages = bind(&query, parameters).map_err(fault)?;
+    // Computed properties read as any others.
+    let stages = bind(&query, parameters, &ComputedProperties::default()).map_err(fault)?;
     let partition_keys = partition_keys(&query, parameters, key_paths);
     let mut planner = Planner { needs: Vec::new() };
     let (info, rewritten) = planner.plan(&query, &stages, partition_keys.is_single())?;

@@ -2,6 +2,7 @@
 
 use super::ast::{Collection, SelectQuery};
 use super::bind::bind;
+use super::computed::ComputedProperties;
 use super::eval::{Context, Flow, Scope, eval};
 use super::execute::{Execution, matching};
 use super::parser;
@@ -21,8 +22,17 @@ pub struct Query {
 impl Query {
     /// Parses a query. A fault gives 400 with its code and place in the text.
     pub fn parse(text: &str, parameters: &[(String, Value)]) -> Result<Self> {
+        Self::parse_with(text, parameters, &ComputedProperties::default())
+    }
+
+    /// Parses a query over a container with computed properties.
+    pub fn parse_with(
+        text: &str,
+        parameters: &[(String, Value)],
+        computed: &ComputedProperties,
+    ) -> Result<Self> {
         let syntax = parser::parse(text).map_err(|fault| fault.into_error(text))?;
-        let stages = bind(&syntax, parameters).map_err(|fault| fault.into_error(text))?;
+        let stages = bind(&syntax, parameters, computed).map_err(|fault| fault.into_error(text))?;
         Ok(Self {
             syntax,
             stages,
@@ -173,7 +183,8 @@ impl Condition {
     /// Parses `from c where c.n = 5`.
     pub fn parse(text: &str) -> Result<Self> {
         let syntax = parser::parse_condition(text).map_err(|fault| fault.into_error(text))?;
-        let stages = bind(&syntax, &[]).map_err(|fault| fault.into_error(text))?;
+        let stages = bind(&syntax, &[], &ComputedProperties::default())
+            .map_err(|fault| fault.into_error(text))?;
         Ok(Self(Query {
             syntax,
             stages,

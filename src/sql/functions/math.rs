@@ -63,8 +63,8 @@ fn log<'a>(arguments: &mut Arguments<'a>, _: &Context) -> Result<Evaluated<'a>> 
         .zip(base)
         .and_then(|(x, base)| match base {
             base if base == E => result(x.ln()),
-            base if base == 10.0 => result(x.log10()),
-            base if base == 2.0 => result(x.log2()),
+            10.0 => result(x.log10()),
+            2.0 => result(x.log2()),
             base => result(x.ln() / base.ln()),
         }))
 }

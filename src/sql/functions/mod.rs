@@ -4,10 +4,12 @@ mod aggregate;
 mod array;
 mod convert;
 mod date;
+mod fulltext;
 mod integer;
 mod item;
 mod math;
 mod regex;
+mod spatial;
 mod string;
 mod type_check;
 pub mod vector;
@@ -50,7 +52,7 @@ const fn function(name: &'static str, least: usize, most: usize, call: Body) -> 
     }
 }
 
-static FAMILIES: [&[Function]; 10] = [
+static FAMILIES: [&[Function]; 12] = [
     type_check::FUNCTIONS,
     string::FUNCTIONS,
     convert::FUNCTIONS,
@@ -61,6 +63,8 @@ static FAMILIES: [&[Function]; 10] = [
     date::FUNCTIONS,
     item::FUNCTIONS,
     vector::FUNCTIONS,
+    spatial::FUNCTIONS,
+    fulltext::FUNCTIONS,
 ];
 
 /// Looks a function up, whatever the case of its letters.

@@ -324,13 +324,28 @@ fn vectors() {
 }
 
 #[test]
+fn full_text() {
+    check_values(&[
+        (
+            "FULLTEXTCONTAINS('The red Bicycle, new.', 'RED bicycle')",
+            json!(true),
+        ),
+        ("FULLTEXTCONTAINS('The red bicycle', 'cycle')", json!(false)),
+        ("FULLTEXTCONTAINSALL('a b c', 'c', 'a b')", json!(true)),
+        ("FULLTEXTCONTAINSALL('a b c', 'a c')", json!(false)),
+        ("FULLTEXTCONTAINSANY('a b c', 'x', 'b')", json!(true)),
+        ("FULLTEXTCONTAINS(1, 'b')", undefined()),
+    ]);
+}
+
+#[test]
 fn growing_values_run_out_of_steps() {
     let item = json!({"s": "x".repeat(1_000_000)});
     for expression in [
         format!("CONCAT({})", vec!["c.s"; 500].join(", ")),
         "REPLACE(c.s, 'x', c.s)".to_owned(),
         format!("[{}]", vec!["c"; 500].join(", ")),
-        format!("STRINGJOIN(STRINGSPLIT(c.s, 'x'), c.s)"),
+        "STRINGJOIN(STRINGSPLIT(c.s, 'x'), c.s)".to_owned(),
     ] {
         let query = format!("SELECT VALUE {expression} FROM c");
         let error = crate::sql::Query::parse(&query, &[])
