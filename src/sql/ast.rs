@@ -18,6 +18,23 @@ pub struct SelectQuery {
     pub window: Option<Window>,
 }
 
+impl SelectQuery {
+    /// What the query calls the item, if its first source is the whole item.
+    pub fn item_name(&self) -> Option<&str> {
+        let Source {
+            collection,
+            alias,
+            iterate,
+        } = &self.from.as_ref()?.first;
+        match collection {
+            Collection::Path { root, steps, .. } if steps.is_empty() && !iterate => {
+                Some(alias.as_deref().unwrap_or(root))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// `OFFSET … LIMIT …`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {

@@ -64,6 +64,10 @@ impl ComputedProperties {
         Ok(Self(properties))
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<Arc<Program>> {
         self.0.get(name).cloned()
     }
@@ -125,7 +129,7 @@ fn refused_call(call: &Call) -> Option<&'static str> {
     }
 }
 
-/// The first finding in an expression and its parts.
+/// The first finding in an expression and its parts; subqueries are not entered.
 fn contains<T>(expr: &Expr, find: &dyn Fn(&Expr) -> Option<T>) -> Option<T> {
     let any = |exprs: &[Expr]| exprs.iter().find_map(|expr| contains(expr, find));
     find(expr).or_else(|| match expr {

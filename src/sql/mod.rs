@@ -23,6 +23,7 @@ mod plan;
 mod print;
 mod program;
 mod query;
+mod wanted;
 
 pub use compare::{canonical_key, compare_ordering};
 pub use computed::ComputedProperties;
@@ -31,6 +32,7 @@ pub use execute::Execution;
 pub use partition::PartitionKeys;
 pub use plan::{Features, Plan, plan};
 pub use query::{Condition, OffsetLimit, Query};
+pub use wanted::Wanted;
 
 #[cfg(test)]
 mod tests;

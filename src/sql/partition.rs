@@ -1,6 +1,6 @@
 //! Which partition keys a filter allows, as far as equalities on the key paths tell.
 
-use super::ast::{BinaryOp, Collection, Expr, SelectQuery, Step};
+use super::ast::{BinaryOp, Expr, SelectQuery, Step};
 use super::compare::equal;
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ pub fn partition_keys(
     parameters: &[(String, Value)],
     key_paths: &[String],
 ) -> PartitionKeys {
-    let (Some(filter), Some(root)) = (&query.filter, root_name(query)) else {
+    let (Some(filter), Some(root)) = (&query.filter, query.item_name()) else {
         return PartitionKeys::All;
     };
     let Some(paths) = key_paths
@@ -79,17 +79,6 @@ fn split(path: &str) -> Option<Vec<String>> {
         rest = left;
     }
     (rest.is_empty() && !names.is_empty()).then_some(names)
-}
-
-/// What the query calls the item.
-fn root_name(query: &SelectQuery) -> Option<&str> {
-    let first = &query.from.as_ref()?.first;
-    match &first.collection {
-        Collection::Path { root, steps, .. } if steps.is_empty() && !first.iterate => {
-            Some(first.alias.as_deref().unwrap_or(root))
-        }
-        _ => None,
-    }
 }
 
 struct Search<'q> {
@@ -156,16 +145,21 @@ impl Search<'_> {
 
     /// A written or given value that can be a partition key.
     fn constant(&self, expr: &Expr) -> Option<Value> {
-        let value = match expr {
-            Expr::Literal(value) => value.clone(),
-            Expr::Parameter(name, _) => self
-                .parameters
-                .iter()
-                .find(|(n, _)| n == name)
-                .map(|(_, value)| value.clone())?,
-            _ => return None,
-        };
-        (!value.is_array() && !value.is_object()).then_some(value)
+        constant(expr, self.parameters)
+            .filter(|v| !v.is_array() && !v.is_object())
+            .cloned()
+    }
+}
+
+/// A value that is written in the query or given with it.
+pub fn constant<'v>(expr: &'v Expr, parameters: &'v [(String, Value)]) -> Option<&'v Value> {
+    match expr {
+        Expr::Literal(value) => Some(value),
+        Expr::Parameter(name, _) => parameters
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value),
+        _ => None,
     }
 }
 

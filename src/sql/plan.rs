@@ -1,9 +1,7 @@
 //! The plan of a query that a client runs itself on every partition: the query rewritten so that
 //! partial results can be merged, and how to merge them.
 
-use super::ast::{
-    Call, Collection, Count, Expr, SelectItem, SelectQuery, Selection, Source, Step, Window,
-};
+use super::ast::{Call, Collection, Count, Expr, SelectItem, SelectQuery, Selection, Step, Window};
 use super::bind::{aggregates, bind, column_names, is_vector_distance, selection_aggregates};
 use super::computed::ComputedProperties;
 use super::error::{Fault, Span};
@@ -284,7 +282,8 @@ impl Planner {
         if query.order_by.len() > 1 {
             self.need("MultipleOrderBy");
         }
-        let item_name = item_name(query)
+        let item_name = query
+            .item_name()
             .ok_or_else(|| refusal("Order-by over correlated collections is not supported."))?;
         for item in &query.order_by {
             if is_vector_distance(&item.expr) {
@@ -294,7 +293,7 @@ impl Planner {
             let descending = super::bind::is_descending(item);
             info.order_by.push((descending, item.expr.to_string()));
         }
-        let name = Expr::Name(item_name.clone(), Span::default());
+        let name = Expr::Name(item_name.to_owned(), Span::default());
         let rid = Expr::Member(
             Box::new(name.clone()),
             vec![Step::Property("_rid".to_owned())],
@@ -460,21 +459,6 @@ fn select(expr: Expr, alias: &str) -> SelectItem {
 fn columns(items: &[SelectItem]) -> Expr {
     let exprs = items.iter().map(|item| item.expr.clone());
     Expr::Object(column_names(items).into_iter().zip(exprs).collect())
-}
-
-/// The name of the whole item, if the first source is one.
-fn item_name(query: &SelectQuery) -> Option<String> {
-    let Source {
-        collection,
-        alias,
-        iterate,
-    } = &query.from.as_ref()?.first;
-    match collection {
-        Collection::Path { root, steps, .. } if steps.is_empty() && !iterate => {
-            Some(alias.as_ref().unwrap_or(root).clone())
-        }
-        _ => None,
-    }
 }
 
 /// Whether equal rows come one after the other: the value itself is the only order.
