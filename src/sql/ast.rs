@@ -288,6 +288,35 @@ impl BinaryOp {
 }
 
 impl Expr {
+    /// The expressions directly inside of this one; subqueries are not entered.
+    pub fn parts(&self) -> Vec<&Expr> {
+        match self {
+            Self::Undefined
+            | Self::Literal(_)
+            | Self::Parameter(..)
+            | Self::Name(..)
+            | Self::Subquery(..) => Vec::new(),
+            Self::Member(base, steps) => {
+                let computed = steps.iter().filter_map(|step| match step {
+                    Step::Computed(expr) => Some(expr),
+                    _ => None,
+                });
+                std::iter::once(base.as_ref()).chain(computed).collect()
+            }
+            Self::Unary(_, operand) => vec![operand],
+            Self::Binary(_, left, right) => vec![left, right],
+            Self::And(list) | Self::Or(list) | Self::Array(list) => list.iter().collect(),
+            Self::Conditional(parts) => parts.iter().collect(),
+            Self::Between { operands, .. } => operands.iter().collect(),
+            Self::In { needle, items, .. } => {
+                std::iter::once(needle.as_ref()).chain(items).collect()
+            }
+            Self::Like { value, pattern, .. } => vec![value, pattern],
+            Self::Object(properties) => properties.iter().map(|(_, value)| value).collect(),
+            Self::Call(call) => call.arguments.iter().collect(),
+        }
+    }
+
     /// A path from a name through properties and numbers only: the name and its steps.
     pub fn as_path(&self) -> Option<(&str, &[Step])> {
         match self {

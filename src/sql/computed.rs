@@ -1,7 +1,7 @@
 //! Computed properties of a container: a name and a query over one item. They read like
 //! properties of the item in every query, but `SELECT *` leaves them out.
 
-use super::ast::{Call, Collection, Expr, SelectQuery, Selection, Step};
+use super::ast::{Call, Collection, Expr, SelectQuery, Selection};
 use super::bind::{aggregates, bind};
 use super::error::{Checked, Fault, Span, UNSUPPORTED, shorten};
 use super::parser;
@@ -129,32 +129,12 @@ fn refused_call(call: &Call) -> Option<&'static str> {
     }
 }
 
-/// The first finding in an expression and its parts; subqueries are not entered.
+/// The first finding in an expression and its parts.
 fn contains<T>(expr: &Expr, find: &dyn Fn(&Expr) -> Option<T>) -> Option<T> {
-    let any = |exprs: &[Expr]| exprs.iter().find_map(|expr| contains(expr, find));
-    find(expr).or_else(|| match expr {
-        Expr::Undefined
-        | Expr::Literal(_)
-        | Expr::Parameter(..)
-        | Expr::Name(..)
-        | Expr::Subquery(..) => None,
-        Expr::Member(base, steps) => contains(base, find).or_else(|| {
-            steps.iter().find_map(|step| match step {
-                Step::Computed(expr) => contains(expr, find),
-                _ => None,
-            })
-        }),
-        Expr::Unary(_, operand) => contains(operand, find),
-        Expr::Binary(_, left, right) => contains(left, find).or_else(|| contains(right, find)),
-        Expr::And(list) | Expr::Or(list) | Expr::Array(list) => any(list),
-        Expr::Conditional(parts) => any(parts.as_slice()),
-        Expr::Between { operands, .. } => any(operands.as_slice()),
-        Expr::In { needle, items, .. } => contains(needle, find).or_else(|| any(items)),
-        Expr::Like { value, pattern, .. } => {
-            contains(value, find).or_else(|| contains(pattern, find))
-        }
-        Expr::Object(properties) => properties.iter().find_map(|(_, expr)| contains(expr, find)),
-        Expr::Call(call) => any(&call.arguments),
+    find(expr).or_else(|| {
+        expr.parts()
+            .into_iter()
+            .find_map(|part| contains(part, find))
     })
 }
 

@@ -2,7 +2,9 @@
 //! partial results can be merged, and how to merge them.
 
 use super::ast::{Call, Collection, Count, Expr, SelectItem, SelectQuery, Selection, Step, Window};
-use super::bind::{aggregates, bind, column_names, is_vector_distance, selection_aggregates};
+use super::bind::{
+    aggregates, bind, column_names, is_descending, is_vector_distance, selection_aggregates,
+};
 use super::computed::ComputedProperties;
 use super::error::{Fault, Span};
 use super::functions::Aggregate;
@@ -290,7 +292,7 @@ impl Planner {
                 self.need("NonStreamingOrderBy");
                 info.non_streaming = true;
             }
-            let descending = super::bind::is_descending(item);
+            let descending = is_descending(item);
             info.order_by.push((descending, item.expr.to_string()));
         }
         let name = Expr::Name(item_name.to_owned(), Span::default());

@@ -69,10 +69,6 @@ impl Collector<'_> {
                 _ => self.names = None,
             }
         }
-        self.steps(steps);
-    }
-
-    fn steps(&mut self, steps: &[Step]) {
         for step in steps {
             if let Step::Computed(expr) = step {
                 self.expr(expr);
@@ -116,34 +112,13 @@ impl Collector<'_> {
 
     fn expr(&mut self, expr: &Expr) {
         match expr {
-            Expr::Undefined | Expr::Literal(_) | Expr::Parameter(..) => {}
             Expr::Name(name, _) => self.path(name, &[]),
             Expr::Member(base, steps) => match base.as_ref() {
                 Expr::Name(name, _) => self.path(name, steps),
-                base => {
-                    self.expr(base);
-                    self.steps(steps);
-                }
+                _ => expr.parts().into_iter().for_each(|part| self.expr(part)),
             },
-            Expr::Unary(_, operand) => self.expr(operand),
-            Expr::Binary(_, left, right) => {
-                self.expr(left);
-                self.expr(right);
-            }
-            Expr::And(list) | Expr::Or(list) | Expr::Array(list) => self.exprs(list),
-            Expr::Conditional(parts) => self.exprs(parts.as_slice()),
-            Expr::Between { operands, .. } => self.exprs(operands.as_slice()),
-            Expr::In { needle, items, .. } => {
-                self.expr(needle);
-                self.exprs(items);
-            }
-            Expr::Like { value, pattern, .. } => {
-                self.expr(value);
-                self.expr(pattern);
-            }
-            Expr::Object(properties) => properties.iter().for_each(|(_, value)| self.expr(value)),
-            Expr::Call(call) => self.exprs(&call.arguments),
             Expr::Subquery(_, query) => self.query(query, false),
+            _ => expr.parts().into_iter().for_each(|part| self.expr(part)),
         }
     }
 }
