@@ -127,8 +127,36 @@ impl Search<'_> {
                 }
                 Some(all)
             }
+            Expr::Call(call) if !call.user_defined => match call.arguments.as_slice() {
+                [items, needle]
+                    if call.name.eq_ignore_ascii_case("ARRAY_CONTAINS")
+                        && self.is_path(needle, path) =>
+                {
+                    self.elements(items)
+                }
+                _ => None,
+            },
             _ => None,
         }
+    }
+
+    /// The elements of a written or given array.
+    fn elements(&self, expr: &Expr) -> Option<Vec<Value>> {
+        let values: Vec<Value> = match expr {
+            Expr::Array(items) => items
+                .iter()
+                .map(|item| self.constant(item))
+                .collect::<Option<_>>()?,
+            _ => constant(expr, self.parameters)?.as_array()?.clone(),
+        };
+        let mut all = Vec::new();
+        for value in values {
+            if value.is_array() || value.is_object() {
+                return None;
+            }
+            push_new(&mut all, value)?;
+        }
+        Some(all)
     }
 
     fn is_path(&self, expr: &Expr, path: &[String]) -> bool {
@@ -187,6 +215,13 @@ mod tests {
             ("c.k = 1 OR c.k = 2", &["/k"], Some(json!([[1], [2]]))),
             ("c.k = 1 AND c.k = 2", &["/k"], Some(json!([]))),
             ("c.k = 1 OR c.x = 2", &["/k"], None),
+            (
+                "ARRAY_CONTAINS([1, 2], c.k)",
+                &["/k"],
+                Some(json!([[1], [2]])),
+            ),
+            ("ARRAY_CONTAINS([1, [2]], c.k)", &["/k"], None),
+            ("ARRAY_CONTAINS(c.x, c.k)", &["/k"], None),
             ("c.k > 1", &["/k"], None),
             ("NOT (c.k = 1)", &["/k"], None),
             ("c.k = c.x", &["/k"], None),

@@ -2,7 +2,6 @@
 
 use super::{Binder, FromRoot, Slot};
 use crate::sql::ast::{self, Expr, SubqueryKind};
-use crate::sql::compare::compare_defined;
 use crate::sql::error::{
     ARGUMENT_COUNT, BAD_ARGUMENT, Checked, Fault, MISPLACED_AGGREGATE, UNKNOWN_FUNCTION,
     UNSUPPORTED, shorten,
@@ -152,12 +151,30 @@ impl Binder<'_> {
             return None;
         }
         let level = self.levels.last()?;
-        let index = level.keys.iter().position(|key| key == expr)?;
         // While an argument of an aggregate is bound, the rows are in scope and not the group.
-        matches!(self.scopes.get(level.at), Some(Slot::Group)).then(|| Node::OfGroup {
-            up: self.scopes.len() - 1 - level.at,
-            index,
-        })
+        if !matches!(self.scopes.get(level.at), Some(Slot::Group)) {
+            return None;
+        }
+        let up = self.scopes.len() - 1 - level.at;
+        if let Some(index) = level.keys.iter().position(|key| key == expr) {
+            return Some(Node::OfGroup { up, index });
+        }
+        // A property of a key: `c.a.b` where the key is `c.a`.
+        let Expr::Member(base, steps) = expr else {
+            return None;
+        };
+        level
+            .keys
+            .iter()
+            .enumerate()
+            .find_map(|(index, key)| match key {
+                Expr::Member(key_base, key_steps) if key_base == base => {
+                    let rest = steps.strip_prefix(key_steps.as_slice())?;
+                    let rest = rest.iter().map(constant_step).collect::<Option<_>>()?;
+                    Some(Node::Member(Box::new(Node::OfGroup { up, index }), rest))
+                }
+                _ => None,
+            })
     }
 
     fn subquery(&mut self, kind: SubqueryKind, query: &ast::SelectQuery) -> Checked<Node> {
@@ -249,6 +266,15 @@ fn argument_count(call: &ast::Call) -> Fault {
     Fault::new(ARGUMENT_COUNT, call.span, message)
 }
 
+/// A step that needs no evaluation.
+fn constant_step(step: &ast::Step) -> Option<Step> {
+    match step {
+        ast::Step::Property(name) => Some(Step::Property(name.clone())),
+        ast::Step::Index(index) => usize::try_from(*index).ok().map(Step::Index),
+        ast::Step::Computed(_) => None,
+    }
+}
+
 fn in_list(not: bool, needle: Box<Node>, items: Vec<Node>) -> Node {
     if !items.iter().all(|item| matches!(item, Node::Constant(_))) {
         return Node::In { not, needle, items };
@@ -257,8 +283,7 @@ fn in_list(not: bool, needle: Box<Node>, items: Vec<Node>) -> Node {
         Node::Constant(value) => Some(value),
         _ => None,
     };
-    let mut sorted: Vec<Value> = items.into_iter().filter_map(constant).collect();
-    sorted.sort_by(compare_defined);
+    let sorted = functions::sorted(items.into_iter().filter_map(constant).collect());
     Node::InConstants {
         not,
         needle,

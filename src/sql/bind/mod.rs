@@ -277,11 +277,12 @@ impl<'p> Binder<'p> {
                 .first()
                 .map(|item| item.span)
                 .unwrap_or_default();
-            return Err(Fault::new(
-                UNSUPPORTED,
-                span,
-                "ORDER BY RANK is not supported.",
-            ));
+            let message = if query.order_by.iter().any(|item| item.explicit) {
+                "Specifying a sort order (ASC or DESC) in the ORDER BY RANK clause is not allowed."
+            } else {
+                "ORDER BY RANK is not supported."
+            };
+            return Err(Fault::new(UNSUPPORTED, span, message));
         }
         if grouped && query.group_by.is_empty() {
             // One row has one order.

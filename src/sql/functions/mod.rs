@@ -16,6 +16,7 @@ pub mod vector;
 
 pub use aggregate::{Accumulator, Aggregate};
 
+use super::compare::compare_defined;
 use super::eval::{Context, Evaluated};
 use super::number;
 use super::program::Node;
@@ -79,6 +80,7 @@ pub fn find(name: &str) -> Option<&'static Function> {
 pub fn prepare(function: &'static Function, arguments: Vec<Node>) -> Result<Node, String> {
     match function.name {
         "REGEXMATCH" => regex::prepare(function, arguments),
+        "ARRAY_CONTAINS" => Ok(array_contains(function, arguments)),
         "IIF" => Ok(match <[Node; 3]>::try_from(arguments) {
             Ok(parts) => Node::Conditional(Box::new(parts)),
             Err(_) => Node::Undefined,
@@ -87,6 +89,27 @@ pub fn prepare(function: &'static Function, arguments: Vec<Node>) -> Result<Node
             function,
             arguments,
         }),
+    }
+}
+
+/// Values in order, for a search by halves.
+pub fn sorted(mut values: Vec<Value>) -> Vec<Value> {
+    values.sort_by(compare_defined);
+    values
+}
+
+/// A search in a constant array is that of an IN list.
+fn array_contains(function: &'static Function, mut arguments: Vec<Node>) -> Node {
+    match arguments.as_mut_slice() {
+        [Node::Constant(Value::Array(items)), needle] => Node::InConstants {
+            not: false,
+            needle: Box::new(std::mem::replace(needle, Node::Undefined)),
+            sorted: sorted(std::mem::take(items)),
+        },
+        _ => Node::Call {
+            function,
+            arguments,
+        },
     }
 }
 

@@ -100,7 +100,9 @@ impl Parser<'_> {
             }
             _ => None,
         };
-        let count = count.ok_or_else(|| self.unexpected())?;
+        let count = count.ok_or_else(|| {
+            self.expected(&format!("a whole number up to {COUNT_MAX} or a parameter"))
+        })?;
         self.advance();
         Ok(Count::Literal(count))
     }
@@ -199,8 +201,8 @@ impl Parser<'_> {
                     Kind::Number(index) => number::to_i64(index)
                         .and_then(|index| u64::try_from(index).ok())
                         .map(Step::Index)
-                        .ok_or_else(|| self.unexpected())?,
-                    _ => return Err(self.unexpected()),
+                        .ok_or_else(|| self.expected("a property name in quotes or an index"))?,
+                    _ => return Err(self.expected("a property name in quotes or an index")),
                 };
                 self.advance();
                 self.symbol("]")?;

@@ -1,4 +1,4 @@
-use super::{check, check_values, refusal, value_of};
+use super::{check, check_values, check_with, refusal, value_of};
 use serde_json::{Value, json};
 
 fn undefined() -> Value {
@@ -162,6 +162,7 @@ fn arrays_and_sets() {
         ("ARRAY_CONTAINS([{a: 1, b: 2}], {a: 1})", json!(false)),
         ("ARRAY_CONTAINS([{a: 1, b: 2}], {a: 1}, true)", json!(true)),
         ("ARRAY_CONTAINS('x', 'x')", undefined()),
+        ("ARRAY_CONTAINS([1], undefined)", undefined()),
         ("ARRAY_CONTAINS_ANY([1, 2], 3, 2)", json!(true)),
         ("ARRAY_CONTAINS_ANY([1, 2], 3, undefined)", undefined()),
         ("ARRAY_CONTAINS_ALL([1, 2], 1, 2)", json!(true)),
@@ -184,6 +185,16 @@ fn arrays_and_sets() {
         ("IIF(1 = 1, 'a', 'b')", json!("a")),
         ("IIF('x', 'a', 'b')", json!("b")),
     ]);
+}
+
+#[test]
+fn a_given_array_is_searched_by_halves() {
+    check_with(
+        "SELECT VALUE c.id FROM c WHERE ARRAY_CONTAINS(@ids, c.id)",
+        &json!({"@ids": ["3", 1, "1", null, [2]]}),
+        &json!([{"id": "1"}, {"id": "2"}, {"id": [2]}, {}, {"id": null}]),
+        &json!(["1", [2], null]),
+    );
 }
 
 #[test]

@@ -255,3 +255,11 @@ fn the_deepest_query_runs_on_a_small_stack() {
         .join()
         .unwrap();
 }
+
+#[test]
+fn queries_travel_between_threads() {
+    fn travels<T: Send + Sync>() {}
+    travels::<Query>();
+    fn moves<T: Send>() {}
+    moves::<crate::sql::Execution<'static>>();
+}
