@@ -5,6 +5,10 @@
 //! Text → [`lexer`] → [`parser`] → [`ast`] (names and spans, printable) → [`bind`] (names become
 //! slots, parameters become constants, functions are looked up) → [`program`] → [`eval`] and
 //! [`execute`]. *Undefined* is `None` everywhere, never confused with null.
+//!
+//! Beside that way stand [`plan`] (how a client runs a query on several partitions), [`partition`]
+//! (the partition keys a filter allows), [`wanted`] (the properties a query looks at) and
+//! [`computed`] (the container's computed properties).
 
 pub mod ast;
 mod bind;
