@@ -18,6 +18,23 @@ pub struct SelectQuery {
     pub window: Option<Window>,
 }
 
+impl SelectQuery {
+    /// What the query calls the item, if its first source is the whole item.
+    pub fn item_name(&self) -> Option<&str> {
+        let Source {
+            collection,
+            alias,
+            iterate,
+        } = &self.from.as_ref()?.first;
+        match collection {
+            Collection::Path { root, steps, .. } if steps.is_empty() && !iterate => {
+                Some(alias.as_deref().unwrap_or(root))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// `OFFSET … LIMIT …`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
@@ -68,6 +85,8 @@ pub enum Collection {
         steps: Vec<Step>,
     },
     Subquery(Box<SelectQuery>),
+    /// A function call, an array, an object or a parameter.
+    Expr(Box<Expr>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -177,7 +196,7 @@ pub enum BinaryOp {
     Modulo,
 }
 
-/// How tightly an operator binds; higher binds tighter. One table for parser and printer.
+/// How tightly an operator binds; higher binds tighter.
 pub mod binding {
     pub const CONDITIONAL: u8 = 1;
     pub const COALESCE: u8 = 2;
@@ -195,7 +214,6 @@ pub mod binding {
     pub const ADDITION: u8 = 13;
     pub const MULTIPLICATION: u8 = 14;
     pub const UNARY: u8 = 15;
-    pub const MEMBER: u8 = 16;
 }
 
 impl BinaryOp {
@@ -270,17 +288,32 @@ impl BinaryOp {
 }
 
 impl Expr {
-    /// The binding of the outermost operator.
-    pub const fn binding(&self) -> u8 {
+    /// The expressions directly inside of this one; subqueries are not entered.
+    pub fn parts(&self) -> Vec<&Expr> {
         match self {
-            Self::Conditional(_) => binding::CONDITIONAL,
-            Self::Or(_) => binding::OR,
-            Self::And(_) => binding::AND,
-            Self::Unary(UnaryOp::Not, _) => binding::NOT,
-            Self::Between { .. } | Self::In { .. } | Self::Like { .. } => binding::EQUALITY,
-            Self::Binary(op, ..) => op.binding(),
-            Self::Unary(..) => binding::UNARY,
-            _ => binding::MEMBER,
+            Self::Undefined
+            | Self::Literal(_)
+            | Self::Parameter(..)
+            | Self::Name(..)
+            | Self::Subquery(..) => Vec::new(),
+            Self::Member(base, steps) => {
+                let computed = steps.iter().filter_map(|step| match step {
+                    Step::Computed(expr) => Some(expr),
+                    _ => None,
+                });
+                std::iter::once(base.as_ref()).chain(computed).collect()
+            }
+            Self::Unary(_, operand) => vec![operand],
+            Self::Binary(_, left, right) => vec![left, right],
+            Self::And(list) | Self::Or(list) | Self::Array(list) => list.iter().collect(),
+            Self::Conditional(parts) => parts.iter().collect(),
+            Self::Between { operands, .. } => operands.iter().collect(),
+            Self::In { needle, items, .. } => {
+                std::iter::once(needle.as_ref()).chain(items).collect()
+            }
+            Self::Like { value, pattern, .. } => vec![value, pattern],
+            Self::Object(properties) => properties.iter().map(|(_, value)| value).collect(),
+            Self::Call(call) => call.arguments.iter().collect(),
         }
     }
 

@@ -72,7 +72,7 @@ impl<'t> Lexer<'t> {
     fn fault(&self, start: usize) -> Fault {
         let end = self.at.max(start);
         let near = self.text.get(start..end).unwrap_or_default();
-        Fault::new(SYNTAX, Span::new(start, end), near_message(near))
+        Fault::new(SYNTAX, Span::new(start, end), near_message(near, ""))
     }
 
     fn skip_blanks_and_comments(&mut self) -> Checked<()> {
@@ -244,11 +244,16 @@ impl<'t> Lexer<'t> {
     }
 }
 
-pub fn near_message(near: &str) -> String {
-    if near.is_empty() {
-        "Syntax error, unexpected end of the query text".into()
+/// Names the text that does not fit, and what would have.
+pub fn near_message(near: &str, expected: &str) -> String {
+    let near = match near {
+        "" => "Syntax error, unexpected end of the query text.".to_owned(),
+        near => format!("Syntax error, incorrect syntax near '{}'.", shorten(near)),
+    };
+    if expected.is_empty() {
+        near
     } else {
-        format!("Syntax error, incorrect syntax near '{}'", shorten(near))
+        format!("{near} Expected {expected}.")
     }
 }
 

@@ -5,26 +5,38 @@
 //! Text → [`lexer`] → [`parser`] → [`ast`] (names and spans, printable) → [`bind`] (names become
 //! slots, parameters become constants, functions are looked up) → [`program`] → [`eval`] and
 //! [`execute`]. *Undefined* is `None` everywhere, never confused with null.
+//!
+//! Beside that way stand [`plan`] (how a client runs a query on several partitions), [`partition`]
+//! (the partition keys a filter allows), [`wanted`] (the properties a query looks at) and
+//! [`computed`] (the container's computed properties).
 
 pub mod ast;
 mod bind;
 pub mod compare;
+mod computed;
 mod error;
 mod eval;
 mod execute;
 mod functions;
 mod lexer;
-mod like;
+pub mod like;
 mod number;
 mod parser;
+mod partition;
+mod plan;
 mod print;
 mod program;
 mod query;
+mod wanted;
 
 pub use compare::{canonical_key, compare_ordering};
+pub use computed::ComputedProperties;
 pub use eval::Flow;
-pub use execute::Execution;
+pub use execute::{Execution, Partial};
+pub use partition::PartitionKeys;
+pub use plan::{Features, Plan, plan};
 pub use query::{Condition, OffsetLimit, Query};
+pub use wanted::Wanted;
 
 #[cfg(test)]
 mod tests;
@@ -37,8 +49,10 @@ pub const EXPRESSION_DEPTH_MAX: usize = 128;
 pub const JOINS_MAX: usize = 5;
 /// Items of one IN list.
 pub const IN_LIST_ITEMS_MAX: usize = 16_000;
+/// The greatest number of rows in TOP, OFFSET and LIMIT.
+pub const COUNT_MAX: u64 = i32::MAX as u64;
 /// Steps of work one input item may cause; a step is a visited row, a function call or
 /// [`STEP_BYTES`] bytes copied. Guards against a join product that would stall its neighbours.
 pub const STEPS_PER_ITEM_MAX: u64 = 4_000_000;
 /// How many bytes of copied values count as one step.
-pub const STEP_BYTES: usize = 64;
+pub const STEP_BYTES: usize = 16;

@@ -5,6 +5,7 @@ use super::functions::{Aggregate, Function};
 use super::like::Pattern;
 use regex::Regex;
 use serde_json::Value;
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub struct Program {
@@ -36,7 +37,7 @@ pub struct Source {
 #[derive(Debug)]
 pub enum Input {
     Value(Node),
-    Rows(Program),
+    Rows(Box<Program>),
 }
 
 /// One group for each distinct list of keys; without keys, one group for all rows.
@@ -80,7 +81,7 @@ pub enum Node {
     Computed {
         up: usize,
         name: String,
-        program: Box<Program>,
+        program: Arc<Program>,
         steps: Vec<Step>,
     },
     /// A key or (after the keys) an aggregate of the group `up` scopes outward.

@@ -1,12 +1,15 @@
 //! The doors of the room.
 
-use super::ast::SelectQuery;
+use super::ast::{Collection, Expr, SelectQuery, Selection};
 use super::bind::bind;
+use super::computed::ComputedProperties;
 use super::eval::{Context, Flow, Scope, eval};
 use super::execute::{Execution, matching};
 use super::parser;
+use super::partition::{PartitionKeys, constant, partition_keys};
 use super::program::Program;
 pub use super::program::Window as OffsetLimit;
+use super::wanted::Wanted;
 use crate::model::error::{Error, Result};
 use serde_json::Value;
 
@@ -15,17 +18,40 @@ use serde_json::Value;
 pub struct Query {
     syntax: SelectQuery,
     stages: Vec<Program>,
+    parameters: Vec<(String, Value)>,
+    wanted: Wanted,
     now_ms: i64,
 }
 
 impl Query {
     /// Parses a query. A fault gives 400 with its code and place in the text.
     pub fn parse(text: &str, parameters: &[(String, Value)]) -> Result<Self> {
+        Self::parse_with(text, parameters, &ComputedProperties::default())
+    }
+
+    /// Parses a query over a container with computed properties.
+    pub fn parse_with(
+        text: &str,
+        parameters: &[(String, Value)],
+        computed: &ComputedProperties,
+    ) -> Result<Self> {
         let syntax = parser::parse(text).map_err(|fault| fault.into_error(text))?;
-        let stages = bind(&syntax, parameters).map_err(|fault| fault.into_error(text))?;
+        Self::new(syntax, text, parameters, computed)
+    }
+
+    fn new(
+        syntax: SelectQuery,
+        text: &str,
+        parameters: &[(String, Value)],
+        computed: &ComputedProperties,
+    ) -> Result<Self> {
+        let stages = bind(&syntax, parameters, computed).map_err(|fault| fault.into_error(text))?;
+        let wanted = Wanted::of(&syntax, computed);
         Ok(Self {
             syntax,
             stages,
+            parameters: parameters.to_vec(),
+            wanted,
             now_ms: 0,
         })
     }
@@ -50,9 +76,31 @@ impl Query {
         &self.syntax
     }
 
+    /// A value that an expression of the syntax tree is, if it is written or given.
+    pub fn constant<'q>(&'q self, expr: &'q Expr) -> Option<&'q Value> {
+        constant(expr, &self.parameters)
+    }
+
+    /// The partition keys that the filter allows.
+    pub fn partition_keys(&self, key_paths: &[String]) -> PartitionKeys {
+        partition_keys(&self.syntax, &self.parameters, key_paths)
+    }
+
+    /// The properties that an item must be read with for this query; where the query
+    /// [returns items](Self::returns_items), only those of its conditions.
+    pub fn wanted(&self) -> &Wanted {
+        &self.wanted
+    }
+
+    /// Whether the rows are the items themselves, so that an item that
+    /// [matches](Self::matches) may leave as it is stored.
+    pub fn returns_items(&self) -> bool {
+        returns_items(&self.syntax)
+    }
+
     /// Whether the query looks at items at all; without FROM it gives one row of constants.
     pub fn reads_items(&self) -> bool {
-        self.syntax.from.is_some()
+        reads_items(&self.syntax)
     }
 
     /// Whether the rows of one item leave as they are, whatever the other items are: no ORDER BY,
@@ -136,6 +184,29 @@ impl Query {
     }
 }
 
+/// Whether `SELECT *` or `SELECT VALUE c` is all that is selected of the whole item.
+pub(super) fn returns_items(query: &SelectQuery) -> bool {
+    let single = query
+        .from
+        .as_ref()
+        .is_some_and(|from| from.joins.is_empty());
+    match (&query.selection, query.item_name()) {
+        (Selection::Star(_), Some(_)) => single && query.group_by.is_empty(),
+        (Selection::Value(Expr::Name(name, _)), Some(item)) => {
+            single && name == item && query.group_by.is_empty()
+        }
+        _ => false,
+    }
+}
+
+fn reads_items(query: &SelectQuery) -> bool {
+    match query.from.as_ref().map(|from| &from.first.collection) {
+        None | Some(Collection::Expr(_)) => false,
+        Some(Collection::Path { .. }) => true,
+        Some(Collection::Subquery(inner)) => reads_items(inner),
+    }
+}
+
 fn project_stages(
     stages: &[Program],
     item: &Value,
@@ -165,12 +236,7 @@ impl Condition {
     /// Parses `from c where c.n = 5`.
     pub fn parse(text: &str) -> Result<Self> {
         let syntax = parser::parse_condition(text).map_err(|fault| fault.into_error(text))?;
-        let stages = bind(&syntax, &[]).map_err(|fault| fault.into_error(text))?;
-        Ok(Self(Query {
-            syntax,
-            stages,
-            now_ms: 0,
-        }))
+        Query::new(syntax, text, &[], &ComputedProperties::default()).map(Self)
     }
 
     /// Sets the time of evaluation: milliseconds since 1970.

@@ -4,7 +4,7 @@
 mod operators;
 mod scope;
 
-pub use scope::{Context, Frame, Scope};
+pub use scope::{Context, Frame, Scope, size};
 
 use super::ast::{BinaryOp, SubqueryKind, UnaryOp};
 use super::compare::{compare_defined, equal};

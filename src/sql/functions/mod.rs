@@ -1,10 +1,22 @@
 //! The built-in functions: one table a family.
 
 mod aggregate;
+mod array;
+mod convert;
+mod date;
+mod fulltext;
+mod integer;
+mod item;
+mod math;
+mod regex;
+mod spatial;
+mod string;
 mod type_check;
+pub mod vector;
 
 pub use aggregate::{Accumulator, Aggregate};
 
+use super::compare::compare_defined;
 use super::eval::{Context, Evaluated};
 use super::number;
 use super::program::Node;
@@ -41,7 +53,20 @@ const fn function(name: &'static str, least: usize, most: usize, call: Body) -> 
     }
 }
 
-const FAMILIES: [&[Function]; 1] = [type_check::FUNCTIONS];
+static FAMILIES: [&[Function]; 12] = [
+    type_check::FUNCTIONS,
+    string::FUNCTIONS,
+    convert::FUNCTIONS,
+    regex::FUNCTIONS,
+    math::FUNCTIONS,
+    integer::FUNCTIONS,
+    array::FUNCTIONS,
+    date::FUNCTIONS,
+    item::FUNCTIONS,
+    vector::FUNCTIONS,
+    spatial::FUNCTIONS,
+    fulltext::FUNCTIONS,
+];
 
 /// Looks a function up, whatever the case of its letters.
 pub fn find(name: &str) -> Option<&'static Function> {
@@ -53,10 +78,39 @@ pub fn find(name: &str) -> Option<&'static Function> {
 
 /// The node of a call; does at once what constant arguments allow.
 pub fn prepare(function: &'static Function, arguments: Vec<Node>) -> Result<Node, String> {
-    Ok(Node::Call {
-        function,
-        arguments,
-    })
+    match function.name {
+        "REGEXMATCH" => regex::prepare(function, arguments),
+        "ARRAY_CONTAINS" => Ok(array_contains(function, arguments)),
+        "IIF" => Ok(match <[Node; 3]>::try_from(arguments) {
+            Ok(parts) => Node::Conditional(Box::new(parts)),
+            Err(_) => Node::Undefined,
+        }),
+        _ => Ok(Node::Call {
+            function,
+            arguments,
+        }),
+    }
+}
+
+/// Values in order, for a search by halves.
+pub fn sorted(mut values: Vec<Value>) -> Vec<Value> {
+    values.sort_by(compare_defined);
+    values
+}
+
+/// A search in a constant array is that of an IN list.
+fn array_contains(function: &'static Function, mut arguments: Vec<Node>) -> Node {
+    match arguments.as_mut_slice() {
+        [Node::Constant(Value::Array(items)), needle] => Node::InConstants {
+            not: false,
+            needle: Box::new(std::mem::replace(needle, Node::Undefined)),
+            sorted: sorted(std::mem::take(items)),
+        },
+        _ => Node::Call {
+            function,
+            arguments,
+        },
+    }
 }
 
 /// The arguments of one call.

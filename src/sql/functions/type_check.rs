@@ -1,6 +1,6 @@
 //! IS_ARRAY and its kin: the answer is true or false, never undefined.
 
-use super::{Arguments, Function, function};
+use super::{Arguments, Function, date, function};
 use crate::model::error::Result;
 use crate::sql::eval::{Context, Evaluated, boolean};
 use crate::sql::number;
@@ -25,6 +25,9 @@ pub const FUNCTIONS: &[Function] = &[
     check!("IS_STRING", Value::is_string),
     check!("IS_PRIMITIVE", |value| !value.is_array()
         && !value.is_object()),
+    check!("IS_DATETIME", |value| value
+        .as_str()
+        .is_some_and(|text| date::parse(text).is_some())),
     check!("IS_FINITE_NUMBER", Value::is_number),
     check!("IS_INTEGER", |value| match value {
         Value::Number(number) => number::to_i64(number).is_some(),

@@ -1,13 +1,13 @@
 //! The clauses of a SELECT.
 
 use super::{Parser, is_reserved};
-use crate::sql::JOINS_MAX;
 use crate::sql::ast::{
     Collection, Count, From, OrderItem, SelectItem, SelectQuery, Selection, Source, Step, Window,
 };
 use crate::sql::error::{Checked, Fault, LIMIT};
 use crate::sql::lexer::Kind;
 use crate::sql::number;
+use crate::sql::{COUNT_MAX, JOINS_MAX};
 
 impl Parser<'_> {
     pub(super) fn query(&mut self) -> Checked<SelectQuery> {
@@ -90,7 +90,9 @@ impl Parser<'_> {
     fn count(&mut self) -> Checked<Count> {
         let span = self.span();
         let count = match &self.peek().kind {
-            Kind::Number(count) => number::to_i64(count).and_then(|c| u64::try_from(c).ok()),
+            Kind::Number(count) => number::to_i64(count)
+                .and_then(|c| u64::try_from(c).ok())
+                .filter(|c| *c <= COUNT_MAX),
             Kind::Parameter(name) => {
                 let name = (*name).to_owned();
                 self.advance();
@@ -98,7 +100,9 @@ impl Parser<'_> {
             }
             _ => None,
         };
-        let count = count.ok_or_else(|| self.unexpected())?;
+        let count = count.ok_or_else(|| {
+            self.expected(&format!("a whole number up to {COUNT_MAX} or a parameter"))
+        })?;
         self.advance();
         Ok(Count::Literal(count))
     }
@@ -179,6 +183,12 @@ impl Parser<'_> {
             self.symbol(")")?;
             return Ok(Collection::Subquery(Box::new(query)));
         }
+        let calls = *self.peek_second() == Kind::Symbol("(");
+        match self.peek().kind {
+            Kind::Parameter(_) | Kind::Symbol("[" | "{") => return self.computed_collection(),
+            Kind::Word(_) if calls => return self.computed_collection(),
+            _ => {}
+        }
         let span = self.span();
         let root = self.name()?;
         let mut steps = Vec::new();
@@ -191,8 +201,8 @@ impl Parser<'_> {
                     Kind::Number(index) => number::to_i64(index)
                         .and_then(|index| u64::try_from(index).ok())
                         .map(Step::Index)
-                        .ok_or_else(|| self.unexpected())?,
-                    _ => return Err(self.unexpected()),
+                        .ok_or_else(|| self.expected("a property name in quotes or an index"))?,
+                    _ => return Err(self.expected("a property name in quotes or an index")),
                 };
                 self.advance();
                 self.symbol("]")?;
@@ -201,6 +211,11 @@ impl Parser<'_> {
                 return Ok(Collection::Path { root, span, steps });
             }
         }
+    }
+
+    fn computed_collection(&mut self) -> Checked<Collection> {
+        let expr = self.nested(Self::operand)?;
+        Ok(Collection::Expr(Box::new(expr)))
     }
 
     fn order_by(&mut self, query: &mut SelectQuery) -> Checked<()> {

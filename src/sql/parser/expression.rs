@@ -108,7 +108,7 @@ impl Parser<'_> {
             });
         }
         if not {
-            return Err(self.unexpected());
+            return Err(self.expected("IN, BETWEEN or LIKE"));
         }
         self.at = before;
         Ok(left)
@@ -140,7 +140,7 @@ impl Parser<'_> {
             }
             _ => None,
         };
-        let escape = escape.ok_or_else(|| self.unexpected())?;
+        let escape = escape.ok_or_else(|| self.expected("one character in quotes"))?;
         self.advance();
         Ok(escape)
     }
@@ -152,10 +152,7 @@ impl Parser<'_> {
             Kind::Symbol("~") => (UnaryOp::BitNot, binding::UNARY),
             Kind::Symbol("!") => (UnaryOp::Not, binding::UNARY),
             Kind::Word(_) if self.at_word("NOT") => (UnaryOp::Not, binding::NOT),
-            _ => {
-                let primary = self.primary()?;
-                return self.members(primary);
-            }
+            _ => return self.operand(),
         };
         self.advance();
         let operand = self.binds(least)?;
@@ -168,9 +165,19 @@ impl Parser<'_> {
         Ok(Expr::Unary(op, Box::new(operand)))
     }
 
+    /// A primary expression with its steps.
+    pub(super) fn operand(&mut self) -> Checked<Expr> {
+        let primary = self.primary()?;
+        self.members(primary)
+    }
+
     /// The steps into a value: `.name`, `["name"]`, `[0]`, `[expression]`.
     fn members(&mut self, base: Expr) -> Checked<Expr> {
-        let mut steps = Vec::new();
+        // `(c.a).b` is the path `c.a.b`.
+        let (base, mut steps) = match base {
+            Expr::Member(base, steps) => (*base, steps),
+            base => (base, Vec::new()),
+        };
         loop {
             if self.take_symbol(".") {
                 steps.push(Step::Property(self.any_name()?));
@@ -206,7 +213,7 @@ impl Parser<'_> {
                 let word = *word;
                 return self.worded(word);
             }
-            _ => return Err(self.unexpected()),
+            _ => return Err(self.expected("an expression")),
         };
         self.advance();
         Ok(expr)
@@ -249,7 +256,7 @@ impl Parser<'_> {
             self.advance();
             return self.call(true);
         } else if is_reserved(word) {
-            return Err(self.unexpected());
+            return Err(self.expected("an expression"));
         } else {
             Expr::Name(word.to_owned(), span)
         };
@@ -262,7 +269,7 @@ impl Parser<'_> {
         let name = self.any_name()?;
         if !matches!(name.to_ascii_uppercase().as_str(), "LEFT" | "RIGHT") && is_reserved(&name) {
             self.at -= 1;
-            return Err(self.unexpected());
+            return Err(self.expected("an expression"));
         }
         self.symbol("(")?;
         let arguments = if self.at_symbol(")") {
@@ -308,7 +315,7 @@ impl Parser<'_> {
             let name = match &self.peek().kind {
                 Kind::Text(text) => text.clone().into_owned(),
                 Kind::Word(word) => (*word).to_owned(),
-                _ => return Err(self.unexpected()),
+                _ => return Err(self.expected("a property name or '}'")),
             };
             self.advance();
             self.symbol(":")?;

@@ -120,11 +120,11 @@ impl<'t> Parser<'t> {
         self.at += 1;
     }
 
-    /// Refuses the token at the cursor.
-    fn unexpected(&self) -> Fault {
+    /// Refuses the token at the cursor and says what could stand there.
+    fn expected(&self, what: &str) -> Fault {
         let span = self.span();
         let near = self.text.get(span.start..span.end).unwrap_or_default();
-        Fault::new(SYNTAX, span, near_message(near))
+        Fault::new(SYNTAX, span, near_message(near, what))
     }
 
     fn at_word(&self, word: &str) -> bool {
@@ -151,7 +151,7 @@ impl<'t> Parser<'t> {
         if self.take_word(word) {
             Ok(())
         } else {
-            Err(self.unexpected())
+            Err(self.expected(word))
         }
     }
 
@@ -159,7 +159,7 @@ impl<'t> Parser<'t> {
         if self.take_symbol(symbol) {
             Ok(())
         } else {
-            Err(self.unexpected())
+            Err(self.expected(&format!("'{symbol}'")))
         }
     }
 
@@ -170,7 +170,7 @@ impl<'t> Parser<'t> {
                 self.advance();
                 Ok(word.to_owned())
             }
-            _ => Err(self.unexpected()),
+            _ => Err(self.expected("a name")),
         }
     }
 
@@ -181,7 +181,7 @@ impl<'t> Parser<'t> {
                 self.advance();
                 Ok(word.to_owned())
             }
-            _ => Err(self.unexpected()),
+            _ => Err(self.expected("a name")),
         }
     }
 
@@ -190,7 +190,7 @@ impl<'t> Parser<'t> {
         if self.peek().kind == Kind::End {
             Ok(())
         } else {
-            Err(self.unexpected())
+            Err(self.expected("a clause, an operator or the end of the query"))
         }
     }
 

@@ -263,6 +263,10 @@ fn aggregates_and_groups() {
             json!([{"t": "x", "k": 1}, {"t": "y", "k": 2}]),
         ),
         (
+            "SELECT c.o.a AS a, COUNT(1) AS k FROM c GROUP BY c.o",
+            json!([{"k": 4}]),
+        ),
+        (
             "SELECT VALUE COUNT(1) FROM c GROUP BY c.pk OFFSET 1 LIMIT 1",
             json!([2]),
         ),
@@ -304,7 +308,7 @@ fn refusals_name_code_and_place() {
             9,
             12,
             "SC1001",
-            "Syntax error, incorrect syntax near 'FRO'",
+            "Syntax error, incorrect syntax near 'FRO'. Expected",
         ),
         ("SELECT é FROM", 13, 13, "SC1001", "unexpected end"),
         ("", 0, 0, "SC1001", "unexpected end"),

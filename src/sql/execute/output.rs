@@ -1,0 +1,146 @@
+//! DISTINCT, ORDER BY, TOP and OFFSET LIMIT.
+
+use crate::model::error::Result;
+use crate::sql::compare::{canonical_key, compare_ordering};
+use crate::sql::eval::{Context, Flow, Scope, eval, size};
+use crate::sql::program::Program;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::collections::HashSet;
+
+/// Rows on their way out.
+pub struct Output {
+    pub rows: Vec<Ordered>,
+    descending: Vec<bool>,
+    seen: Option<HashSet<Vec<u8>>>,
+    offset: u64,
+    limit: u64,
+    pub held_bytes: usize,
+}
+
+pub struct Ordered {
+    pub keys: Vec<Option<Value>>,
+    pub value: Value,
+}
+
+impl Output {
+    pub fn new(program: &Program) -> Self {
+        let (offset, limit) = program
+            .window
+            .map_or((0, u64::MAX), |w| (w.offset, w.limit));
+        // TOP counts before OFFSET skips.
+        let limit = limit.min(
+            program
+                .top
+                .map_or(u64::MAX, |top| top.saturating_sub(offset)),
+        );
+        Self {
+            rows: Vec::new(),
+            descending: program.order_by.iter().map(|key| key.descending).collect(),
+            seen: program.distinct.then(HashSet::new),
+            offset,
+            limit,
+            held_bytes: 0,
+        }
+    }
+
+    /// How many rows matter, the skipped ones included.
+    pub fn wanted(&self) -> usize {
+        usize::try_from(self.offset.saturating_add(self.limit)).unwrap_or(usize::MAX)
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.limit == 0 || (self.descending.is_empty() && self.rows.len() >= self.wanted())
+    }
+
+    pub fn push(&mut self, program: &Program, row: &Scope<'_>, context: &Context) -> Result<Flow> {
+        if self.is_full() {
+            return Ok(Flow::Enough);
+        }
+        let Some(value) = eval(&program.projection, row, context)? else {
+            return Ok(Flow::More);
+        };
+        if !self.is_new(&value) {
+            return Ok(Flow::More);
+        }
+        let value = context.own(value)?;
+        let mut keys = Vec::with_capacity(program.order_by.len());
+        for key in &program.order_by {
+            keys.push(eval(&key.node, row, context)?.map(Cow::into_owned));
+        }
+        self.insert(keys, value);
+        Ok(if self.is_full() {
+            Flow::Enough
+        } else {
+            Flow::More
+        })
+    }
+
+    /// Whether DISTINCT lets the value through.
+    pub fn is_new(&mut self, value: &Value) -> bool {
+        let Some(seen) = &mut self.seen else {
+            return true;
+        };
+        let mut key = Vec::new();
+        canonical_key(Some(value), &mut key);
+        self.held_bytes += key.len();
+        seen.insert(key)
+    }
+
+    pub fn insert(&mut self, keys: Vec<Option<Value>>, value: Value) {
+        self.held_bytes += size(&value) + keys.iter().flatten().map(size).sum::<usize>();
+        self.rows.push(Ordered { keys, value });
+        self.shrink();
+    }
+
+    /// Keeps no more than about twice the rows that matter, at a constant cost a row.
+    pub fn shrink(&mut self) {
+        const KEPT_AT_LEAST: usize = 1_000;
+        let wanted = self.wanted();
+        if !self.descending.is_empty() && self.rows.len() / 2 >= wanted.max(KEPT_AT_LEAST) {
+            self.sort();
+            self.rows.truncate(wanted);
+            let keys = self.rows.iter().flat_map(|row| row.keys.iter().flatten());
+            self.held_bytes = keys
+                .chain(self.rows.iter().map(|row| &row.value))
+                .map(size)
+                .sum();
+        }
+    }
+
+    pub fn sort(&mut self) {
+        let Self {
+            rows, descending, ..
+        } = self;
+        rows.sort_by(|a, b| compare_keys(&a.keys, &b.keys, descending));
+    }
+
+    pub fn finish(mut self) -> Vec<Value> {
+        self.sort();
+        let skip = usize::try_from(self.offset).unwrap_or(usize::MAX);
+        let take = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        self.rows
+            .into_iter()
+            .skip(skip)
+            .take(take)
+            .map(|row| row.value)
+            .collect()
+    }
+}
+
+fn compare_keys(a: &[Option<Value>], b: &[Option<Value>], descending: &[bool]) -> Ordering {
+    a.iter()
+        .zip(b)
+        .zip(descending)
+        .map(|((a, b), descending)| {
+            let ordering = compare_ordering(a.as_ref(), b.as_ref());
+            if *descending {
+                ordering.reverse()
+            } else {
+                ordering
+            }
+        })
+        .find(|ordering| ordering.is_ne())
+        .unwrap_or(Ordering::Equal)
+}
