@@ -4,4 +4,5 @@
 mod bench;
 mod commits;
 mod purging;
+mod ttl;
 mod unique_keys;
