@@ -281,7 +281,10 @@ impl Shard {
         let Slice { purge, more, next_due, lag_seconds } = slice;
         self.purger.more = more;
         self.purger.lag_seconds = lag_seconds;
-        self.purger.next_due = if more { 0 } else { next_due.unwrap_or(i64::MAX) };
+        // What is pending is not in the lanes yet, so the slice cannot know when it falls due.
+        let pending = self.committing || !self.next.is_empty();
+        let look_again = if pending { self.view.clock.now() + 1 } else { i64::MAX };
+        self.purger.next_due = if more { 0 } else { next_due.map_or(look_again, |due| due.min(look_again)) };
         let Some(cursors) = purge.cursors else { return };
         debug!(range = self.view.facts.range_id, removed = purge.versions.len(), lag_seconds, more, "expiry slice");
         crate::telemetry::purge_lag(lag_seconds, purge.versions.len());
