@@ -161,7 +161,15 @@ impl Answer {
     }
 }
 
+/// A group that is written, before the actor knows.
+pub struct Written {
+    number: u64,
+    outcome: Result<ShardState, EngineError>,
+}
+
 pub struct Bench {
+    /// The commands of every committed group, as they would go to another node.
+    pub journal: Vec<Vec<u8>>,
     pub clock: Clock,
     pub view: Arc<ShardView>,
     pub shard: Shard,
@@ -216,6 +224,7 @@ impl Bench {
             .build()
             .expect("a runtime");
         Self {
+            journal: Vec::new(),
             clock,
             view,
             shard,
@@ -232,6 +241,7 @@ impl Bench {
     /// Opens the files again, as after a crash: what was not committed is lost.
     pub fn reopen(self) -> Self {
         let Self {
+            journal,
             clock,
             view,
             shard,
@@ -245,7 +255,10 @@ impl Bench {
         let default = view.state().rules.default;
         drop((view, shard, context, under_way));
         let folder = folder.take().expect("a bench has a folder");
-        Self::open(default, facts, clock, shared, folder)
+        Self {
+            journal,
+            ..Self::open(default, facts, clock, shared, folder)
+        }
     }
 
     pub fn engine(&self) -> &Engine {
@@ -287,14 +300,41 @@ impl Bench {
 
     /// Commits the group under way; `false` when there is none.
     pub fn commit(&mut self) -> bool {
-        let group = self.under_way.lock().expect("no test panicked").pop_front();
-        let Some(group) = group else { return false };
+        let written = self.write();
+        if let Some(written) = written {
+            self.tell(written);
+            return true;
+        }
+        false
+    }
+
+    /// Writes the group under way; the actor has not heard of it yet.
+    pub fn write(&mut self) -> Option<Written> {
+        let group = self
+            .under_way
+            .lock()
+            .expect("no test panicked")
+            .pop_front()?;
         let number = group.number;
+        let commands =
+            rmp_serde::to_vec(&group.commands).expect("commands have a MessagePack form");
         let outcome = commit::commit(&self.view, self.epoch, group);
+        if outcome.is_ok() {
+            self.journal.push(commands);
+        }
+        Some(Written { number, outcome })
+    }
+
+    /// The actor hears that a group is written.
+    pub fn tell(&mut self, Written { number, outcome }: Written) {
         let handle = self.runtime.handle().clone();
         let _inside = handle.enter();
         self.shard.committed(number, outcome, &mut self.context);
-        true
+    }
+
+    /// Whether a group is under way.
+    pub fn is_committing(&self) -> bool {
+        !self.under_way.lock().expect("no test panicked").is_empty()
     }
 
     /// The group under way fails because the disk is full.
