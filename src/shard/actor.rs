@@ -45,7 +45,7 @@ pub struct Perform {
     pub reply: oneshot::Sender<Result<Reply>>,
 }
 
-/// Changes the container's default time to live at a second that is the same for all its shards.
+/// Changes the container's default time to live at a second that is the same for all its shards, unless that is in the past.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ChangeDefaultTtl {
@@ -182,7 +182,7 @@ impl Shard {
             results,
             lsn: self.decided.lsn,
         };
-        if self.decided.lsn == before && self.overlay.is_empty() {
+        if self.decided.lsn == before && !self.committing && self.next.is_empty() {
             // Nothing was changed and nothing pending was seen: there is nothing to wait for.
             waiting.succeed();
         } else {
@@ -326,6 +326,7 @@ impl Shard {
             waiting.fail(failure.clone().into());
         }
         self.overlay.clear();
+        self.view.forget_announced();
         self.decided = self.view.state().into();
         self.purger.next_due = 0;
         self.purger.more = false;
@@ -365,10 +366,17 @@ impl Shard {
         } = slice;
         self.purger.more = more;
         self.purger.lag_seconds = lag_seconds;
+        // What is pending is not in the lanes yet, so the slice cannot know when it falls due.
+        let pending = self.committing || !self.next.is_empty();
+        let look_again = if pending {
+            self.view.clock.now() + 1
+        } else {
+            i64::MAX
+        };
         self.purger.next_due = if more {
             0
         } else {
-            next_due.unwrap_or(i64::MAX)
+            next_due.map_or(look_again, |due| due.min(look_again))
         };
         let Some(cursors) = purge.cursors else { return };
         debug!(
@@ -485,8 +493,11 @@ impl Handler<ChangeDefaultTtl> for Shard {
             return;
         }
         if self.decided.rules.default != request.default {
-            let at = request.at.max(self.decided.ts);
-            self.decided.rules = self.decided.rules.with_default(request.default, at);
+            let earliest = request.at.max(self.decided.ts);
+            let (rules, at) =
+                self.view
+                    .announce_default(&self.decided.rules, request.default, earliest);
+            self.decided.rules = rules;
             self.purger.next_due = 0;
             self.stage(at, vec![Change::SetDefaultTtl(request.default)]);
         }

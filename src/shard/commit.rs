@@ -86,6 +86,7 @@ impl Solo {
             applied.state = state;
         }
         applied.epoch += 1;
+        view.forget_announced();
         view.publish(&applied.state);
         let (epoch, state) = (applied.epoch, applied.state);
         drop(applied);

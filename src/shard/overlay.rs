@@ -31,10 +31,6 @@ impl Overlay {
         self.pending.insert(key, Pending { group, value });
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.pending.is_empty()
-    }
-
     pub fn contains(&self, key: &[u8]) -> bool {
         self.pending.contains_key(key)
     }

@@ -20,7 +20,7 @@ use crate::{
         epk::EpkRange,
         error::{Error, ErrorKind, Result},
         item::EtagCondition,
-        ttl::ExpiryRules,
+        ttl::{DefaultTtl, ExpiryRules, ItemTtl},
     },
     store::{Engine, document::Stored, keys},
 };
@@ -32,7 +32,7 @@ pub struct ShardView {
     pub facts: ShardFacts,
     pub engine: Arc<Engine>,
     pub clock: Clock,
-    rules: ArcSwap<ExpiryRules>,
+    rules: ArcSwap<RulesInForce>,
     state: ArcSwap<ShardState>,
     lsn: AtomicU64,
     /// Why writes are refused until the shard is opened again.
@@ -42,6 +42,44 @@ pub struct ShardView {
     pub counters: Counters,
     /// The commit log's own: what is applied, and by which of the shard's owners.
     pub(super) applied: Mutex<Applied>,
+}
+
+/// By what readers judge expiry. While a change of the default is under way, an item is gone for them only if it is so before and
+/// after the change: they can neither see what the change brings to an end, nor miss what it keeps alive and would then come back.
+#[derive(Clone)]
+struct RulesInForce {
+    committed: ExpiryRules,
+    /// Decided but not committed, oldest first; nearly always empty.
+    pending: Vec<ExpiryRules>,
+}
+
+impl RulesInForce {
+    fn is_expired(&self, ts: i64, ttl: ItemTtl, now: i64) -> bool {
+        self.committed.is_expired(ts, ttl, now)
+            && self
+                .pending
+                .iter()
+                .all(|rules| rules.is_expired(ts, ttl, now))
+    }
+
+    fn with_pending(&self, rules: ExpiryRules) -> Self {
+        let mut next = self.clone();
+        next.pending.push(rules);
+        next
+    }
+
+    /// These rules are committed, and what was pending before them is past.
+    fn with_committed(&self, committed: ExpiryRules) -> Self {
+        let past = self
+            .pending
+            .iter()
+            .rposition(|rules| *rules == committed)
+            .map_or(0, |at| at + 1);
+        Self {
+            committed,
+            pending: self.pending.iter().skip(past).copied().collect(),
+        }
+    }
 }
 
 /// The applied state, under the lock that commits hold.
@@ -104,7 +142,10 @@ impl ShardView {
             facts,
             engine,
             clock,
-            rules: ArcSwap::from_pointee(state.rules),
+            rules: ArcSwap::from_pointee(RulesInForce {
+                committed: state.rules,
+                pending: Vec::new(),
+            }),
             lsn: AtomicU64::new(state.lsn),
             state: ArcSwap::from_pointee(state),
             poison: ArcSwapOption::empty(),
@@ -125,11 +166,37 @@ impl ShardView {
 
     /// Makes a committed state visible.
     pub fn publish(&self, state: &ShardState) {
-        if **self.rules.load() != state.rules {
-            self.rules.store(Arc::new(state.rules));
+        if self.rules.load().committed != state.rules {
+            self.rules.rcu(|rules| rules.with_committed(state.rules));
         }
         self.state.store(Arc::new(*state));
         self.lsn.store(state.lsn, Ordering::Release);
+    }
+
+    /// Decides a change of the default, not before the second `earliest`: the new rules and their second. Readers know of them when this
+    /// returns. No reader has judged by the old rules alone at a later second, so what it found expired stays so.
+    pub fn announce_default(
+        &self,
+        decided: &ExpiryRules,
+        default: DefaultTtl,
+        earliest: i64,
+    ) -> (ExpiryRules, i64) {
+        loop {
+            let at = self.clock.now().max(earliest);
+            let rules = decided.with_default(default, at);
+            self.rules.rcu(|in_force| in_force.with_pending(rules));
+            if self.clock.now() <= at {
+                return (rules, at);
+            }
+        }
+    }
+
+    /// Nothing that was announced will be committed.
+    pub fn forget_announced(&self) {
+        self.rules.rcu(|rules| RulesInForce {
+            committed: rules.committed,
+            pending: Vec::new(),
+        });
     }
 
     pub fn poison(&self, error: Error) {

@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
+use crate::shard::view::Page;
 use crate::{
     clock::Clock,
     config::Storage,
@@ -161,7 +162,15 @@ impl Answer {
     }
 }
 
+/// A group that is written, before the actor knows.
+pub struct Written {
+    number: u64,
+    outcome: Result<ShardState, EngineError>,
+}
+
 pub struct Bench {
+    /// The commands of every committed group, as they would go to another node.
+    pub journal: Vec<Vec<u8>>,
     pub clock: Clock,
     pub view: Arc<ShardView>,
     pub shard: Shard,
@@ -173,6 +182,12 @@ pub struct Bench {
     runtime: tokio::runtime::Runtime,
     shared: SharedResources,
     folder: Option<TempDir>,
+}
+
+/// What a page in key order holds.
+pub struct Listed {
+    pub items: Vec<Stored<Bytes>>,
+    pub resume: Option<Vec<u8>>,
 }
 
 impl Bench {
@@ -216,6 +231,7 @@ impl Bench {
             .build()
             .expect("a runtime");
         Self {
+            journal: Vec::new(),
             clock,
             view,
             shard,
@@ -229,9 +245,25 @@ impl Bench {
         }
     }
 
+    /// A page in key order, and the key to go on from.
+    pub fn page(
+        &self,
+        range: &EpkRange,
+        from: Option<&[u8]>,
+        skip: impl Fn(&[u8]) -> bool,
+        items_max: usize,
+        bytes_max: usize,
+    ) -> Result<Listed> {
+        let mut page = Page::new(items_max, bytes_max);
+        let resume = self.view.fill(&mut page, range, from, skip)?;
+        let items = page.items.into_iter().map(|item| item.stored).collect();
+        Ok(Listed { items, resume })
+    }
+
     /// Opens the files again, as after a crash: what was not committed is lost.
     pub fn reopen(self) -> Self {
         let Self {
+            journal,
             clock,
             view,
             shard,
@@ -245,7 +277,10 @@ impl Bench {
         let default = view.state().rules.default;
         drop((view, shard, context, under_way));
         let folder = folder.take().expect("a bench has a folder");
-        Self::open(default, facts, clock, shared, folder)
+        Self {
+            journal,
+            ..Self::open(default, facts, clock, shared, folder)
+        }
     }
 
     pub fn engine(&self) -> &Engine {
@@ -287,14 +322,41 @@ impl Bench {
 
     /// Commits the group under way; `false` when there is none.
     pub fn commit(&mut self) -> bool {
-        let group = self.under_way.lock().expect("no test panicked").pop_front();
-        let Some(group) = group else { return false };
+        let written = self.write();
+        if let Some(written) = written {
+            self.tell(written);
+            return true;
+        }
+        false
+    }
+
+    /// Writes the group under way; the actor has not heard of it yet.
+    pub fn write(&mut self) -> Option<Written> {
+        let group = self
+            .under_way
+            .lock()
+            .expect("no test panicked")
+            .pop_front()?;
         let number = group.number;
+        let commands =
+            rmp_serde::to_vec(&group.commands).expect("commands have a MessagePack form");
         let outcome = commit::commit(&self.view, self.epoch, group);
+        if outcome.is_ok() {
+            self.journal.push(commands);
+        }
+        Some(Written { number, outcome })
+    }
+
+    /// The actor hears that a group is written.
+    pub fn tell(&mut self, Written { number, outcome }: Written) {
         let handle = self.runtime.handle().clone();
         let _inside = handle.enter();
         self.shard.committed(number, outcome, &mut self.context);
-        true
+    }
+
+    /// Whether a group is under way.
+    pub fn is_committing(&self) -> bool {
+        !self.under_way.lock().expect("no test panicked").is_empty()
     }
 
     /// The group under way fails because the disk is full.
@@ -386,7 +448,6 @@ impl Bench {
         let mut from = None;
         loop {
             let page = self
-                .view
                 .page(
                     &EpkRange::full(),
                     from.as_deref(),

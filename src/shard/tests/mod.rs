@@ -3,5 +3,7 @@
 
 mod bench;
 mod commits;
+mod feeds;
 mod purging;
+mod ttl;
 mod unique_keys;
