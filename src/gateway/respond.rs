@@ -88,7 +88,7 @@ impl Response {
     }
 
     /// What every answer from a container's data carries: where it came from and how new it is.
-    pub fn from_range(&mut self, container: &ContainerRoute, range_id: u32, lsn: u64) -> &mut Self {
+    pub fn served_by(&mut self, container: &ContainerRoute, range_id: u32, lsn: u64) -> &mut Self {
         self.header(
             headers::SESSION_TOKEN,
             session::token(range_id, container.session_version, lsn),

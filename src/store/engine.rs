@@ -276,6 +276,9 @@ impl Engine {
     }
 }
 
+/// A key and its value.
+pub type Entry<'a> = (&'a [u8], &'a [u8]);
+
 /// A walk over a range of the engine.
 pub struct Scan<'a> {
     iterator: DBRawIterator<'a>,
@@ -283,7 +286,7 @@ pub struct Scan<'a> {
 
 impl Scan<'_> {
     /// The entry under the cursor; `None` at the end of the range.
-    pub fn entry(&self) -> Result<Option<(&[u8], &[u8])>, EngineError> {
+    pub fn entry(&self) -> Result<Option<Entry<'_>>, EngineError> {
         match self.iterator.item() {
             Some(entry) => Ok(Some(entry)),
             None => Ok(self.iterator.status().map(|()| None)?),
