@@ -141,17 +141,19 @@ impl Clock {
     }
 }
 
+/// The machine's clock as it is, which may jump. A clock before 1970 counts as 1970.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the door to the wall clock"
 )]
-pub fn wall_seconds() -> i64 {
-    // A clock before 1970 counts as 1970.
+pub fn wall() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| {
-            i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-        })
+        .unwrap_or(Duration::ZERO)
+}
+
+fn wall_seconds() -> i64 {
+    whole_seconds(wall())
 }
 
 /// Notices when the wall clock runs away from the monotonic one.
