@@ -91,6 +91,8 @@ pub struct Shard {
     /// What waits for the group under way.
     next: Group,
     committing: bool,
+    /// The second of the first command of the group under way.
+    committing_since: Option<i64>,
     pub(super) purger: PurgerState,
     closing: Option<oneshot::Sender<()>>,
     /// Runs when the actor goes away, in order or by a panic.
@@ -128,6 +130,7 @@ impl Shard {
             overlay: Overlay::default(),
             next: Group { number: 1, ..Group::default() },
             committing: false,
+            committing_since: None,
             purger: PurgerState { next_due: 0, slice_started: None, lag_seconds: 0, more: false, compacting: false },
             closing: None,
             farewell,
@@ -224,6 +227,7 @@ impl Shard {
             return;
         }
         self.committing = true;
+        self.committing_since = self.next.commands.first().map(|command| command.ts);
         let number = self.next.number;
         let group = std::mem::replace(&mut self.next, Group { number: number + 1, ..Group::default() });
         let address = context.address();
@@ -232,6 +236,7 @@ impl Shard {
 
     pub(super) fn committed(&mut self, group: u64, outcome: Result<ShardState, EngineError>, context: &mut Context<Self>) {
         self.committing = false;
+        self.committing_since = None;
         match outcome {
             Ok(_) => self.overlay.committed(group),
             Err(error) => self.commit_failed(&error),
@@ -271,7 +276,9 @@ impl Shard {
         if busy || now < self.purger.next_due || self.view.clock.purging_paused() || self.view.poisoned().is_some() {
             return;
         }
-        match purge::slice(&self.view.engine, &self.overlay, &self.decided.rules, self.decided.cursors, now) {
+        let pending_since = self.committing_since.or_else(|| self.next.commands.first().map(|command| command.ts));
+        let Decided { rules, cursors, .. } = &self.decided;
+        match purge::slice(&self.view.engine, &self.overlay, rules, *cursors, now, pending_since) {
             Ok(slice) => self.stage_purge(slice, context),
             Err(failure) => error!(container = %self.view.facts.container, range = self.view.facts.range_id, %failure, "purging failed"),
         }
@@ -281,10 +288,9 @@ impl Shard {
         let Slice { purge, more, next_due, lag_seconds } = slice;
         self.purger.more = more;
         self.purger.lag_seconds = lag_seconds;
-        // What is pending is not in the lanes yet, so the slice cannot know when it falls due.
+        // What is pending is not in the lanes yet, so the slice cannot know when it falls due: the next tick looks again.
         let pending = self.committing || !self.next.is_empty();
-        let look_again = if pending { self.view.clock.now() + 1 } else { i64::MAX };
-        self.purger.next_due = if more { 0 } else { next_due.map_or(look_again, |due| due.min(look_again)) };
+        self.purger.next_due = if more || pending { 0 } else { next_due.unwrap_or(i64::MAX) };
         let Some(cursors) = purge.cursors else { return };
         debug!(range = self.view.facts.range_id, removed = purge.versions.len(), lag_seconds, more, "expiry slice");
         crate::telemetry::purge_lag(lag_seconds, purge.versions.len());

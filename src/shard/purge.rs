@@ -37,17 +37,21 @@ pub struct Slice {
     pub lag_seconds: i64,
 }
 
-/// Collects what is due at `now`.
+/// Collects what is due at `now`. `pending_since` is the second of the oldest command that is not committed.
 pub fn slice(
     engine: &Engine,
     overlay: &Overlay,
     rules: &ExpiryRules,
     cursors: LaneCursors,
     now: i64,
+    pending_since: Option<i64>,
 ) -> Result<Slice, EngineError> {
     let mut collector = Collector { engine, overlay, versions: Vec::new(), oldest_due: i64::MAX };
     let (inherit, oldest_inherit_ts, inherit_more) = collector.inherit_lane(rules, cursors.inherit, now)?;
-    let (own, first_own_due, own_more) = collector.own_lane(rules, cursors.own, now)?;
+    // A pending entry falls due after the second in which it was decided, which may be long ago when the disk is slow: no cursor
+    // may be ahead of that.
+    let own_horizon = rules.own_horizon(now).min(pending_since.unwrap_or(i64::MAX));
+    let (own, first_own_due, own_more) = collector.own_lane(own_horizon, cursors.own)?;
     let Collector { versions, oldest_due, .. } = collector;
     let after = LaneCursors { inherit, own };
     Ok(Slice {
@@ -91,8 +95,7 @@ impl Collector<'_> {
     }
 
     /// Walks the own lane from the cursor: the new cursor, the first entry that is not due, and whether more is due.
-    fn own_lane(&mut self, rules: &ExpiryRules, cursor: OwnCursor, now: i64) -> Result<(OwnCursor, Option<i64>, bool), EngineError> {
-        let horizon = rules.own_horizon(now);
+    fn own_lane(&mut self, horizon: i64, cursor: OwnCursor) -> Result<(OwnCursor, Option<i64>, bool), EngineError> {
         let mut cursor = cursor;
         let mut scan = self.engine.scan(&keys::own_lane(cursor.due, cursor.position), keys::OWN_LANE_END);
         loop {
@@ -112,9 +115,13 @@ impl Collector<'_> {
     }
 
     fn take(&mut self, version: &VersionRef<'_>, position: Position, own_due: Option<i64>, due: i64) -> Result<(), EngineError> {
-        // Whoever writes over the document right now removes this version itself.
-        if self.overlay.contains(version.document_key) {
-            return Ok(());
+        if let Some(pending) = self.overlay.pending(version.document_key) {
+            let stored = pending.map(Stored::decode).flatten();
+            // Whoever writes over the document right now removes this version itself. But it may be this very version that is pending:
+            // written, while the actor has not heard of it yet. Then it is ours, for the cursor does not come back.
+            if stored.is_none_or(|stored| stored.header.position != position) {
+                return Ok(());
+            }
         }
         self.oldest_due = self.oldest_due.min(due);
         let fingerprints = if version.has_unique_keys { self.held_fingerprints(version)? } else { Vec::new() };

@@ -4,6 +4,8 @@
 mod bench;
 mod commits;
 mod feeds;
+mod histories;
+mod model;
 mod purging;
 mod ttl;
 mod unique_keys;

@@ -26,7 +26,7 @@ fn create_many(bench: &mut Bench, count: usize, make: impl Fn(&str) -> serde_jso
 
 fn take_slice(bench: &Bench, cursors: LaneCursors) -> purge::Slice {
     let rules = bench.view.state().rules;
-    purge::slice(bench.engine(), &Overlay::default(), &rules, cursors, bench.clock.now()).expect("a slice")
+    purge::slice(bench.engine(), &Overlay::default(), &rules, cursors, bench.clock.now(), None).expect("a slice")
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn what_was_passed_is_never_looked_at_again() {
     traps.put(keys::own_lane(START + 1, Position::START), b"trap");
     bench.engine().write(traps, Durability::Buffered).expect("written");
     let rules = bench.view.state().rules;
-    let from_start = purge::slice(bench.engine(), &Overlay::default(), &rules, LaneCursors::START, bench.clock.now());
+    let from_start = purge::slice(bench.engine(), &Overlay::default(), &rules, LaneCursors::START, bench.clock.now(), None);
     assert!(from_start.is_err(), "the traps work");
     let mut bench = bench.reopen();
     assert_eq!(bench.view.state().cursors, cursors, "cursors survive a restart");
@@ -284,4 +284,35 @@ fn nothing_is_purged_while_time_to_live_is_off() {
     bench.purge();
     assert_eq!(bench.listed(9), ["inherits", "own"]);
     assert!(bench.view.live(&keys::document(&epk(1), "own")).expect("readable").is_some());
+}
+
+#[test]
+fn an_item_that_expires_before_the_actor_hears_of_its_commit_is_purged() {
+    for body in [item("x"), item_with_ttl("x", 1)] {
+        let mut bench = Bench::with_unique_keys(after(1), &["/id"]);
+        let mut create = bench.send(1, &[Want::Create(body)], true);
+        let written = bench.write().expect("a group is under way");
+        bench.wait(1);
+        bench.stage_purge();
+        bench.tell(written);
+        bench.settle();
+        create.now().expect("created");
+        bench.purge();
+        assert_eq!(bench.raw_counts(), [0; 4], "the cursor passed it over");
+        bench.check_accounts();
+    }
+}
+
+#[test]
+fn an_item_that_expires_while_the_disk_is_slow_is_purged() {
+    let mut bench = Bench::new(DefaultTtl::NoDefault);
+    bench.run(Want::Create(item_with_ttl("other", 5))).expect("created");
+    let mut create = bench.send(1, &[Want::Create(item_with_ttl("x", 2))], true);
+    bench.wait(5);
+    // What is due in the lane would lead the cursor behind the place where the pending entry will be.
+    bench.stage_purge();
+    bench.settle();
+    create.now().expect("created");
+    bench.purge();
+    assert_eq!(bench.raw_counts(), [0; 4], "the cursor was ahead of it");
 }
