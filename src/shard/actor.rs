@@ -353,8 +353,8 @@ impl Shard {
             && self.next.is_empty()
             && let Some(closed) = self.closing.take()
         {
-            self.farewell.0 = None;
-            let _ = closed.send(());
+            // Told when the actor is dropped and its share of the files with it.
+            self.farewell.0 = Some(Box::new(move || drop(closed.send(()))));
             context.stop();
         }
     }
