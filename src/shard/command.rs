@@ -85,7 +85,7 @@ pub struct LaneCursors {
     pub own: OwnCursor,
 }
 
-/// A place in the own lane. New entries always sort behind it: they fall due in the future.
+/// A place in the own lane. New entries always sort behind it: they fall due after the second in which they were decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnCursor {
     pub due: i64,

@@ -210,6 +210,7 @@ pub struct Engine {
 impl Engine {
     pub fn open(folder: &Path, shared: &SharedResources) -> Result<Self, EngineError> {
         fs::create_dir_all(folder)?;
+        check_complete(folder)?;
         let torn_bytes = journal_tail::torn_bytes(folder)?;
         let db = DB::open(&shared.options(), folder)?;
         let mut synced = WriteOptions::default();
@@ -284,6 +285,27 @@ impl Engine {
             .flatten()
             .unwrap_or(0)
     }
+}
+
+/// RocksDB takes a folder without `CURRENT` for a new one, and removes what else is in it. That file is the first of a new folder that
+/// data can depend on, so where there is data without it, it was lost.
+fn check_complete(folder: &Path) -> Result<(), EngineError> {
+    if folder.join("CURRENT").exists() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "sst" || extension == "log")
+        {
+            return Err(EngineError::Damaged(format!(
+                "there is {} but no file CURRENT",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// A key and its value.
