@@ -164,7 +164,7 @@ impl Collector<'_> {
         due: i64,
     ) -> Result<(), EngineError> {
         if let Some(pending) = self.overlay.pending(version.document_key) {
-            let stored = pending.map(Stored::decode).flatten();
+            let stored = pending.and_then(Stored::decode);
             // Whoever writes over the document right now removes this version itself. But it may be this very version that is pending:
             // written, while the actor has not heard of it yet. Then it is ours, for the cursor does not come back.
             if stored.is_none_or(|stored| stored.header.position != position) {

@@ -67,7 +67,9 @@ impl Node {
     pub async fn arbiters_idle(&self) {
         for arbiter in &self.arbiters {
             let (done, wait) = tokio::sync::oneshot::channel();
-            arbiter.spawn_fn(move || drop(done.send(())));
+            arbiter.spawn_fn(move || {
+                let _ = done.send(());
+            });
             wait.await.expect("the arbiter runs");
         }
     }
