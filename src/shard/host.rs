@@ -303,7 +303,13 @@ impl ShardHandle {
     /// Finishes what is under way and lets go of the files.
     pub async fn close(&self) {
         let Some(view) = self.finish().await else { return };
-        let flushed = tokio::task::spawn_blocking(move || view.engine.flush()).await;
+        let flushed = tokio::task::spawn_blocking(move || {
+            let flushed = view.engine.flush();
+            // Nobody waits at the end of the node for files that are being rewritten.
+            view.engine.halt();
+            flushed
+        })
+        .await;
         if let Ok(Err(failure)) = flushed {
             warn!(range = self.facts.range_id, %failure, "the write buffer could not be handed to the disk; the journal has it");
         }
@@ -324,9 +330,15 @@ impl ShardHandle {
 
     /// Closes the shard and removes its files.
     pub async fn destroy(&self) -> std::io::Result<()> {
-        drop(self.finish().await);
+        let view = self.finish().await;
         let folder = self.host.shard_folder(&self.facts);
-        tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder)).await??;
+        tokio::task::spawn_blocking(move || {
+            if let Some(view) = view {
+                view.engine.halt();
+            }
+            std::fs::remove_dir_all(folder)
+        })
+        .await??;
         info!(container = %self.facts.container, range = self.facts.range_id, "shard removed");
         Ok(())
     }

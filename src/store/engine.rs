@@ -224,6 +224,11 @@ impl Engine {
         Ok(self.db.flush()?)
     }
 
+    /// Ends rewriting of files and whatever else the engine does on its own. Nothing can be flushed after that.
+    pub fn halt(&self) {
+        self.db.cancel_all_background_work(true);
+    }
+
     /// Tries whether the engine takes writes.
     pub fn probe(&self) -> Result<(), EngineError> {
         Ok(self.db.put_opt(keys::PROBE, [], &self.synced)?)

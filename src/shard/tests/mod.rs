@@ -6,6 +6,7 @@ mod bench;
 mod commits;
 mod damage;
 mod feeds;
+mod full_disk;
 mod histories;
 mod model;
 mod node;
