@@ -13,6 +13,8 @@ pub mod feed;
 pub mod host;
 pub mod overlay;
 pub mod purge;
+pub mod select;
+mod select_scan;
 pub mod state;
 pub mod transaction;
 pub mod view;
