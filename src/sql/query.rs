@@ -258,15 +258,10 @@ impl ItemRows<'_> {
         };
         self.context.renew();
         let mut found = false;
-        matching(
-            first,
-            &Scope::root(Some(item)),
-            &self.context,
-            &mut |_| {
-                found = true;
-                Ok(Flow::Enough)
-            },
-        )?;
+        matching(first, &Scope::root(Some(item)), &self.context, &mut |_| {
+            found = true;
+            Ok(Flow::Enough)
+        })?;
         Ok(found)
     }
 }

@@ -229,12 +229,7 @@ impl Stage {
         }
     }
 
-    fn push(
-        &mut self,
-        program: &Program,
-        scope: &Scope<'_>,
-        context: &Context,
-    ) -> Result<Flow> {
+    fn push(&mut self, program: &Program, scope: &Scope<'_>, context: &Context) -> Result<Flow> {
         let Self { output, groups } = self;
         if output.is_full() {
             return Ok(Flow::Enough);

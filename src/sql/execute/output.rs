@@ -115,11 +115,7 @@ impl Output {
         self.sort();
         let skip = usize::try_from(self.offset).unwrap_or(usize::MAX);
         let take = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        self.rows
-            .into_iter()
-            .skip(skip)
-            .take(take)
-            .collect()
+        self.rows.into_iter().skip(skip).take(take).collect()
     }
 }
 
