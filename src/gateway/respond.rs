@@ -94,8 +94,6 @@ impl Response {
             session::token(range_id, container.session_version, lsn),
         )
         .number(headers::LSN, lsn)
-        .number(headers::ITEM_LSN, lsn)
-        .number(headers::GLOBAL_COMMITTED_LSN, lsn)
         .number(headers::PARTITION_KEY_RANGE_ID, u64::from(range_id))
         .header(headers::ALT_CONTENT_PATH, container.name_path.clone())
         .header(headers::CONTENT_PATH, container.rid_text.clone())

@@ -34,9 +34,12 @@ const COMPACT_DEAD_PERCENT: u64 = 25;
 /// Below this nobody misses the space.
 const COMPACT_DEAD_BYTES_MIN: u64 = 8 * 1024 * 1024;
 
-/// A request for changes; all operations are on one partition key.
+/// Requests have gathered in the intake.
 #[derive(Message)]
 #[rtype(result = "()")]
+pub struct Wake;
+
+/// A request for changes; all operations are on one partition key.
 pub struct Perform {
     pub epk: Epk,
     pub operations: Vec<Operation>,
@@ -157,7 +160,15 @@ impl Shard {
         self.view.check_writable()
     }
 
-    pub(super) fn perform(&mut self, request: Perform, context: &mut Context<Self>) {
+    /// Decides what has gathered, then commits it together.
+    pub(super) fn take_requests(&mut self, context: &mut Context<Self>) {
+        for request in self.view.intake.take() {
+            self.decide(request);
+        }
+        self.commit(context);
+    }
+
+    fn decide(&mut self, request: Perform) {
         let Perform {
             epk,
             operations,
@@ -187,7 +198,6 @@ impl Shard {
             waiting.succeed();
         } else {
             self.next.waiting.push(waiting);
-            self.commit(context);
         }
     }
 
@@ -267,6 +277,7 @@ impl Shard {
             return;
         }
         self.committing = true;
+        self.view.intake.set_committing(true);
         let number = self.next.number;
         let group = std::mem::replace(
             &mut self.next,
@@ -289,6 +300,7 @@ impl Shard {
         context: &mut Context<Self>,
     ) {
         self.committing = false;
+        self.view.intake.set_committing(false);
         match outcome {
             Ok(_) => self.overlay.committed(group),
             Err(error) => self.commit_failed(&error),
@@ -305,7 +317,7 @@ impl Shard {
                 self.compact_if_worth_it(context);
             }
         }
-        self.commit(context);
+        self.take_requests(context);
         self.finish_closing(context);
     }
 
@@ -476,11 +488,11 @@ impl Actor for Shard {
     }
 }
 
-impl Handler<Perform> for Shard {
+impl Handler<Wake> for Shard {
     type Result = ();
 
-    fn handle(&mut self, request: Perform, context: &mut Self::Context) {
-        self.perform(request, context);
+    fn handle(&mut self, _: Wake, context: &mut Self::Context) {
+        self.take_requests(context);
     }
 }
 
@@ -522,6 +534,7 @@ impl Handler<Close> for Shard {
     type Result = ();
 
     fn handle(&mut self, message: Close, context: &mut Self::Context) {
+        self.take_requests(context);
         self.closing = Some(message.closed);
         self.finish_closing(context);
     }

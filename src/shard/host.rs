@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use super::{
-    actor::{ChangeDefaultTtl, Close, Farewell, Perform, Shard},
+    actor::{ChangeDefaultTtl, Close, Farewell, Perform, Shard, Wake},
     commit::Reply,
     facts::ShardFacts,
     state::ShardState,
@@ -214,6 +214,8 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     match Shard::open(Arc::clone(&view), farewell) {
         Ok(shard) => {
             let address = Shard::start_in_arbiter(handle.host.arbiter(), |_| shard);
+            // What gathered while nobody was there to be woken.
+            address.do_send(Wake);
             handle.link.store(Arc::new(Link::Up { view, address }));
         }
         Err(failure) => handle.fail(&failure),
@@ -357,12 +359,20 @@ impl ShardHandle {
     ) -> Result<Reply> {
         let _permit = self.admit(bytes)?;
         let (reply, answer) = oneshot::channel();
-        self.send(Perform {
+        let request = Perform {
             epk,
             operations,
             atomic,
             reply,
-        })?;
+        };
+        match &**self.link.load() {
+            Link::Up { view, address } => {
+                if view.intake.push(request) {
+                    address.do_send(Wake);
+                }
+            }
+            Link::Down(error) => return Err(error.clone()),
+        }
         answer.await.map_err(|_| self.restarting())?
     }
 

@@ -11,6 +11,7 @@ pub mod commit;
 pub mod facts;
 pub mod feed;
 pub mod host;
+mod intake;
 pub mod overlay;
 pub mod purge;
 pub mod select;

@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::{
     facts::ShardFacts,
+    intake::Intake,
     state::ShardState,
     transaction::{self, Done},
 };
@@ -40,6 +41,8 @@ pub struct ShardView {
     /// Set while the disk is full; writes are refused, reads and expiry go on.
     disk_full: AtomicBool,
     pub counters: Counters,
+    /// Where requests wait for the actor.
+    pub(super) intake: Intake,
     /// The commit log's own: what is applied, and by which of the shard's owners.
     pub(super) applied: Mutex<Applied>,
 }
@@ -151,6 +154,7 @@ impl ShardView {
             poison: ArcSwapOption::empty(),
             disk_full: AtomicBool::new(false),
             counters: Counters::default(),
+            intake: Intake::default(),
             applied: Mutex::new(Applied { state, epoch: 0 }),
         }
     }
