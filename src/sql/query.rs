@@ -78,6 +78,10 @@ impl Query {
         &self.syntax
     }
 
+    pub fn parameters(&self) -> &[(String, Value)] {
+        &self.parameters
+    }
+
     /// A value that an expression of the syntax tree is, if it is written or given.
     pub fn constant<'q>(&'q self, expr: &'q Expr) -> Option<&'q Value> {
         constant(expr, &self.parameters)

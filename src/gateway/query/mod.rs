@@ -192,7 +192,7 @@ pub async fn query(
             ));
         }
     };
-    let fingerprint = Fingerprint::of(container.container.rid, &asked.text, &asked.parameters);
+    let fingerprint = Fingerprint::of(container.container.rid, &query);
     // Held until the answer is there: a client that goes away drops it, and the work stops.
     let alive = Arc::new(());
     let run = RunQuery {

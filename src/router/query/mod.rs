@@ -70,7 +70,7 @@ impl Handler<RunQuery> for Router {
                 let progress = off_the_event_loop(move || run.slice()).await?;
                 drop(turn);
                 match progress {
-                    Progress::Page(page) => return Ok(page),
+                    Progress::Page(page) => return Ok(*page),
                     Progress::More(unfinished) => run = unfinished,
                 }
                 first = false;

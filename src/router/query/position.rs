@@ -332,7 +332,7 @@ mod tests {
         for a in &values {
             for within in 0..3 {
                 tie += within % 2;
-                one.push(row(&[a.clone()], tie, within));
+                one.push(row(std::slice::from_ref(a), tie, within));
             }
             for b in &values {
                 tie += 1;

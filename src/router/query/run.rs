@@ -98,7 +98,7 @@ enum Walked {
 /// After a slice.
 pub enum Progress {
     More(Box<Run>),
-    Page(Answer<QueryPage>),
+    Page(Box<Answer<QueryPage>>),
 }
 
 impl Run {
@@ -474,7 +474,7 @@ impl Run {
             after,
             unfinished: Some(Unfinished::Kept(room.keep(self))),
         };
-        Ok(Progress::Page(Answer {
+        Ok(Progress::Page(Box::new(Answer {
             value: QueryPage {
                 rows: Rows::default(),
                 continuation: Some(encode(&Token::new(fingerprint, found, place))?),
@@ -482,7 +482,7 @@ impl Run {
             },
             range_id,
             lsn,
-        }))
+        })))
     }
 
     fn page(&mut self, mut rows: Rows, next: Option<(u64, Place)>) -> Result<Progress> {
@@ -495,7 +495,7 @@ impl Run {
         let continuation = next
             .map(|(found, place)| encode(&Token::new(self.fingerprint, found, place)))
             .transpose()?;
-        Ok(Progress::Page(Answer {
+        Ok(Progress::Page(Box::new(Answer {
             value: QueryPage {
                 rows,
                 continuation,
@@ -503,7 +503,7 @@ impl Run {
             },
             range_id,
             lsn,
-        }))
+        })))
     }
 }
 

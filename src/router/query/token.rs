@@ -3,7 +3,6 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::position::Position;
@@ -14,7 +13,7 @@ use crate::{
         rid::ContainerRid,
     },
     shard::select::ResumePoint,
-    sql::Partial,
+    sql::{Partial, Query, Shape},
 };
 
 /// The longest token, in characters. Clients announce that they take this much.
@@ -26,15 +25,21 @@ const VERSION: u8 = 1;
 pub struct Fingerprint(u64);
 
 impl Fingerprint {
-    pub fn of(container: ContainerRid, text: &str, parameters: &[(String, Value)]) -> Self {
+    /// Of rows in order only what orders and selects them: clients that resume narrow the filter and keep the token.
+    pub fn of(container: ContainerRid, query: &Query) -> Self {
         let mut hash = Sha256::new();
         hash.update(container.to_bytes());
-        hash.update((text.len() as u64).to_be_bytes());
-        hash.update(text);
-        for (name, value) in parameters {
-            hash.update((name.len() as u64).to_be_bytes());
-            hash.update(name);
-            hash.update(value.to_string());
+        if query.shape() == Shape::Ordered {
+            let mut unfiltered = query.syntax().clone();
+            unfiltered.filter = None;
+            hash.update(unfiltered.to_string());
+        } else {
+            hash.update(query.syntax().to_string());
+            for (name, value) in query.parameters() {
+                hash.update((name.len() as u64).to_be_bytes());
+                hash.update(name);
+                hash.update(value.to_string());
+            }
         }
         Self(first_bytes(&hash.finalize()))
     }
@@ -160,7 +165,6 @@ mod tests {
         model::rid::DatabaseRid,
         router::query::position::{Order, OrderedRow},
         shard::select::RESUME_BYTES_MAX,
-        sql::Query,
     };
     use serde_json::json;
 
@@ -170,7 +174,31 @@ mod tests {
     };
 
     fn fingerprint(text: &str) -> Fingerprint {
-        Fingerprint::of(CONTAINER, text, &[])
+        let parameters = [("@p".to_owned(), json!(1))];
+        Fingerprint::of(CONTAINER, &Query::parse(text, &parameters).unwrap())
+    }
+
+    #[test]
+    fn queries_are_told_apart() {
+        let same = |a, b| fingerprint(a) == fingerprint(b);
+        assert!(same("SELECT * FROM c", "select *  from c"));
+        assert!(!same("SELECT * FROM c", "SELECT * FROM c WHERE c.n = 1"));
+        assert!(!same(
+            "SELECT * FROM c ORDER BY c.n",
+            "SELECT * FROM c ORDER BY c.m"
+        ));
+        assert!(!same(
+            "SELECT * FROM c ORDER BY c.n",
+            "SELECT * FROM c ORDER BY c.n DESC"
+        ));
+        assert!(same(
+            "SELECT * FROM c WHERE true ORDER BY c.n",
+            "SELECT * FROM c WHERE c.n >= 5 ORDER BY c.n"
+        ));
+        let one = Query::parse("SELECT * FROM c WHERE c.n = @p", &[("@p".into(), json!(1))]);
+        let two = Query::parse("SELECT * FROM c WHERE c.n = @p", &[("@p".into(), json!(2))]);
+        let of = |query: &Query| Fingerprint::of(CONTAINER, query);
+        assert_ne!(of(&one.unwrap()), of(&two.unwrap()));
     }
 
     fn comes_back(place: Place) {
