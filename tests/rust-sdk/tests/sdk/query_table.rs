@@ -24,8 +24,20 @@ struct Case {
     rows: Vec<Value>,
 }
 
-/// What the SDK refuses to run over several partitions, whatever the server offers.
-const BEYOND_THE_CLIENT: &[&str] = &["SELECT VALUE 1 + 1"];
+/// What the SDK does not run over a whole container, whatever the server offers: DISTINCT without a bound in no order.
+const BEYOND_THE_CLIENT: &[&str] = &[
+    "SELECT DISTINCT VALUE c.g FROM c",
+    "SELECT DISTINCT c.g FROM c WHERE",
+    "SELECT DISTINCT VALUE t FROM c",
+];
+/// What it does not merge: aggregates and groups of several ranges. The server says so instead of giving out parts of an answer.
+const NOT_MERGED: &[&str] = &["COUNT(", "SUM(", "AVG(", "MIN(", "MAX(", "GROUP BY"];
+
+fn is_beyond_the_client(query: &str, ranges: usize) -> bool {
+    let unbounded = BEYOND_THE_CLIENT.iter().any(|begin| query.starts_with(begin));
+    (unbounded && !query.contains("ORDER BY"))
+        || (ranges > 1 && query == "SELECT VALUE 1 + 1")
+}
 
 fn table() -> Table {
     serde_json::from_str(include_str!("../../../queries/cases.json")).unwrap()
@@ -83,7 +95,7 @@ fn shown(rows: &[Value], ordered: bool) -> Vec<String> {
     shown
 }
 
-async fn all_answers_are_right(throughput: u64) {
+async fn all_answers_are_right(throughput: u64, ranges: usize) {
     let world = World::new().await;
     let container = filled(&world, throughput).await;
     let mut wrong = Vec::new();
@@ -93,9 +105,10 @@ async fn all_answers_are_right(throughput: u64) {
         rows,
     } in table().cases
     {
-        if BEYOND_THE_CLIENT.contains(&query.as_str()) {
+        if is_beyond_the_client(&query, ranges) {
             continue;
         }
+        let refused = ranges > 1 && NOT_MERGED.iter().any(|part| query.contains(part));
         for size in [1, 3, 100] {
             let options = QueryOptions::default()
                 .with_max_item_count(MaxItemCountHint::Limit(NonZeroU32::new(size).unwrap()));
@@ -107,7 +120,9 @@ async fn all_answers_are_right(throughput: u64) {
                     .await
             };
             match found.await {
+                Err(error) if refused && error.is_from_wire() => {}
                 Err(error) => wrong.push(format!("{query}: {error}")),
+                Ok(_) if refused => wrong.push(format!("{query}: not refused")),
                 Ok(found) => {
                     let found: Vec<Value> = found.into_iter().map(user_part).collect();
                     let (found, rows) = (shown(&found, ordered), shown(&rows, ordered));
@@ -123,12 +138,12 @@ async fn all_answers_are_right(throughput: u64) {
 
 #[tokio::test]
 async fn all_answers_are_right_on_one_range() {
-    all_answers_are_right(400).await;
+    all_answers_are_right(400, 1).await;
 }
 
 #[tokio::test]
 async fn all_answers_are_right_on_three_ranges() {
-    all_answers_are_right(30_000).await;
+    all_answers_are_right(30_000, 3).await;
 }
 
 /// Every page is asked for by a new iterator with nothing but the token of the one before.
