@@ -125,8 +125,7 @@ pub fn truth(node: &Node, scope: &Scope<'_>, context: &Context) -> Result<Option
             let Some(Value::String(text)) = text.as_deref() else {
                 return Ok(None);
             };
-            context.charge_bytes(text.len())?;
-            Ok(Some(regex.is_match(text)))
+            Ok(Some(regex.is_match(text, context)?))
         }
         Node::Subquery(SubqueryKind::Exists, program) => {
             Ok(Some(execute::exists(program, scope, context)?))
