@@ -13,6 +13,19 @@ pub struct Command {
     pub changes: Vec<Change>,
 }
 
+impl Command {
+    /// About how many bytes it adds to the engine's journal.
+    pub fn bytes(&self) -> usize {
+        /// Keys, feed entry and framing of one change.
+        const OVERHEAD_BYTES: usize = 256;
+        let values = self.changes.iter().map(|change| match change {
+            Change::Put { value, .. } => value.len(),
+            Change::Delete { .. } | Change::SetDefaultTtl(_) => 0,
+        });
+        values.map(|bytes| bytes + OVERHEAD_BYTES).sum()
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Change {
     /// Stores a version of a document, in place of `previous`.
@@ -72,7 +85,7 @@ pub struct LaneCursors {
     pub own: OwnCursor,
 }
 
-/// A place in the own lane. New entries always sort behind it: they fall due in the future.
+/// A place in the own lane. New entries always sort behind it: they fall due after the second in which they were decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnCursor {
     pub due: i64,

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -66,6 +66,8 @@ pub struct ShardHandle {
     pub facts: ShardFacts,
     host: Arc<ShardHost>,
     link: ArcSwap<Link>,
+    /// Set when the shard is closed for good, so that no rebuild brings it back.
+    closed: AtomicBool,
     requests_under_way: AtomicUsize,
 }
 
@@ -107,6 +109,7 @@ impl ShardHost {
             facts,
             host: Arc::clone(self),
             link: ArcSwap::from_pointee(Link::Down(Error::unavailable("the shard is starting"))),
+            closed: AtomicBool::new(false),
             requests_under_way: AtomicUsize::new(0),
         });
         match opened {
@@ -216,7 +219,16 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
             let address = Shard::start_in_arbiter(handle.host.arbiter(), |_| shard);
             // What gathered while nobody was there to be woken.
             address.do_send(Wake);
-            handle.link.store(Arc::new(Link::Up { view, address }));
+            handle.link.store(Arc::new(Link::Up {
+                view,
+                address: address.clone(),
+            }));
+            // Whoever closed the shard while it was being rebuilt spoke to the actor that is gone.
+            if handle.closed.load(Ordering::SeqCst) {
+                handle.link.store(Arc::new(Link::Down(closed())));
+                let (closed, _) = oneshot::channel();
+                address.do_send(Close { closed });
+            }
         }
         Err(failure) => handle.fail(&failure),
     }
@@ -266,6 +278,10 @@ fn reopen(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
             Err(failure) => return handle.fail(&failure),
         }
     }
+}
+
+fn closed() -> Error {
+    Error::unavailable("the shard is closed")
 }
 
 /// A place in a shard's queue; given back when dropped.
@@ -410,32 +426,38 @@ impl ShardHandle {
 
     /// Finishes what is under way and lets go of the files.
     pub async fn close(&self) {
-        let (closed, done) = oneshot::channel();
-        if self.send(Close { closed }).is_ok() {
-            // An actor that is gone already has nothing to finish.
-            let _ = done.await;
-        }
-        let view = self.view();
-        self.link.store(Arc::new(Link::Down(Error::unavailable(
-            "the shard is closed",
-        ))));
-        if let Ok(view) = view
-            && let Err(failure) = view.engine.flush()
-        {
+        let Some(view) = self.finish().await else {
+            return;
+        };
+        let flushed = tokio::task::spawn_blocking(move || view.engine.flush()).await;
+        if let Ok(Err(failure)) = flushed {
             warn!(range = self.facts.range_id, %failure, "the write buffer could not be handed to the disk; the journal has it");
         }
     }
 
+    /// Ends the actor after what it has accepted is committed. What it leaves; `None` when the shard was down.
+    async fn finish(&self) -> Option<Arc<ShardView>> {
+        self.closed.store(true, Ordering::SeqCst);
+        let (closing, done) = oneshot::channel();
+        if self.send(Close { closed: closing }).is_ok() {
+            // An actor that is gone already has nothing to finish.
+            let _ = done.await;
+        }
+        let view = self.view().ok();
+        self.link.store(Arc::new(Link::Down(closed())));
+        view
+    }
+
     /// Closes the shard and removes its files.
     pub async fn destroy(&self) -> std::io::Result<()> {
-        self.close().await;
+        drop(self.finish().await);
         let folder = self.host.shard_folder(&self.facts);
         tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder)).await??;
         info!(container = %self.facts.container, range = self.facts.range_id, "shard removed");
         Ok(())
     }
 
-    fn send<M>(&self, message: M) -> Result<()>
+    pub(super) fn send<M>(&self, message: M) -> Result<()>
     where
         M: Message<Result = ()> + Send + 'static,
         Shard: Handler<M>,

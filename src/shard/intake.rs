@@ -4,17 +4,14 @@ use std::sync::{Mutex, PoisonError};
 
 use super::actor::Perform;
 
-/// While a group is being committed, this many requests may gather before the actor begins to decide them; fewer wait for
-/// the group to end, when the actor wakes up anyway.
-const WAKE_AT: usize = 16;
-
 #[derive(Default)]
 pub struct Intake(Mutex<Gathered>);
 
 #[derive(Default)]
 struct Gathered {
     requests: Vec<Perform>,
-    committing: bool,
+    /// The actor is woken when this many have gathered; 0 counts as 1.
+    wake_at: usize,
 }
 
 impl Intake {
@@ -22,20 +19,21 @@ impl Intake {
     pub fn push(&self, request: Perform) -> bool {
         let mut gathered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         gathered.requests.push(request);
-        gathered.requests.len() == if gathered.committing { WAKE_AT } else { 1 }
+        gathered.requests.len() == gathered.wake_at.max(1)
     }
 
-    /// Takes what has gathered.
-    pub fn take(&self) -> Vec<Perform> {
+    /// Takes what has gathered, and says how many more the actor is to be woken for.
+    pub fn take(&self, wake_at: usize) -> Vec<Perform> {
         let mut gathered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        gathered.wake_at = wake_at;
         std::mem::take(&mut gathered.requests)
     }
 
-    /// A group is under way, or no longer: then the actor takes what has gathered.
-    pub fn set_committing(&self, committing: bool) {
+    /// Changes how many the actor is to be woken for. Whoever was there before has woken it already.
+    pub fn wake_at(&self, count: usize) {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .committing = committing;
+            .wake_at = count;
     }
 }

@@ -28,6 +28,8 @@ const DIARY_FILES_MAX: usize = 2;
 /// How far the engine reads ahead when a lane or a feed is walked.
 const SCAN_READAHEAD_BYTES: usize = 128 * 1024;
 
+/// Levels of sorted files, the engine's default.
+const LEVELS: usize = 7;
 /// Room that a disk must have before it is trusted again.
 const PROBE_BYTES: usize = 4 * 1024 * 1024;
 /// A full write buffer is written out while the next ones fill.
@@ -137,7 +139,10 @@ impl SharedResources {
         // A shard has one writer at a time.
         options.set_allow_concurrent_memtable_write(false);
         options.set_max_total_wal_size(self.settings.journal_mb_max * 1024 * 1024);
-        options.set_compression_type(DBCompressionType::Lz4);
+        // What is written out first is rewritten soon: compressing it would be done twice.
+        let mut compression = [DBCompressionType::Lz4; LEVELS];
+        compression[0] = DBCompressionType::None;
+        options.set_compression_per_level(&compression);
         options.set_bottommost_compression_type(DBCompressionType::Lz4);
         options.set_max_background_jobs(2);
         options.set_bytes_per_sync(1024 * 1024);
@@ -162,6 +167,11 @@ impl SharedResources {
 pub struct Batch(WriteBatch);
 
 impl Batch {
+    /// With room for about this many bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self(WriteBatch::with_capacity_bytes(bytes))
+    }
+
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         self.0.put(key, value);
     }
@@ -200,6 +210,7 @@ pub struct Engine {
 impl Engine {
     pub fn open(folder: &Path, shared: &SharedResources) -> Result<Self, EngineError> {
         fs::create_dir_all(folder)?;
+        check_complete(folder)?;
         let torn_bytes = journal_tail::torn_bytes(folder)?;
         let db = DB::open(&shared.options(), folder)?;
         let mut synced = WriteOptions::default();
@@ -276,6 +287,30 @@ impl Engine {
     }
 }
 
+/// RocksDB takes a folder without `CURRENT` for a new one, and removes what else is in it. That file is the first of a new folder that
+/// data can depend on, so where there is data without it, it was lost.
+fn check_complete(folder: &Path) -> Result<(), EngineError> {
+    if folder.join("CURRENT").exists() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "sst" || extension == "log")
+        {
+            return Err(EngineError::Damaged(format!(
+                "there is {} but no file CURRENT",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A key and its value.
+pub type Entry<'a> = (&'a [u8], &'a [u8]);
+
 /// A walk over a range of the engine.
 pub struct Scan<'a> {
     iterator: DBRawIterator<'a>,
@@ -283,7 +318,7 @@ pub struct Scan<'a> {
 
 impl Scan<'_> {
     /// The entry under the cursor; `None` at the end of the range.
-    pub fn entry(&self) -> Result<Option<(&[u8], &[u8])>, EngineError> {
+    pub fn entry(&self) -> Result<Option<Entry<'_>>, EngineError> {
         match self.iterator.item() {
             Some(entry) => Ok(Some(entry)),
             None => Ok(self.iterator.status().map(|()| None)?),

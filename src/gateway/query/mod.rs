@@ -224,7 +224,7 @@ pub async fn query(
     container.budget.spend(response.charge);
     response
         .number(headers::ITEM_COUNT, page.rows.len() as u64)
-        .from_range(&container, range_id, lsn);
+        .served_by(&container, range_id, lsn);
     metrics::add(
         call,
         &mut response,

@@ -43,8 +43,14 @@ pub async fn plan(
     };
     let mut response = Response::json(200, &answer, charge::CATALOG_READ);
     response
-        .header(headers::ALT_CONTENT_PATH, container.name_path.clone())
-        .header(headers::CONTENT_PATH, container.rid_text.clone());
+        .header(
+            headers::ALT_CONTENT_PATH,
+            container.name_path.clone().into_bytes(),
+        )
+        .header(
+            headers::CONTENT_PATH,
+            container.rid_text.clone().into_bytes(),
+        );
     Ok(response)
 }
 

@@ -1,9 +1,14 @@
 //! Tests of the shard: by hand (`bench`: the actor's own code, with commits and time under the test's control) and as a whole
 //! (`node`: actors on arbiters, as in a running node).
 
+mod actors;
 mod bench;
 mod commits;
+mod damage;
 mod feeds;
+mod histories;
+mod model;
+mod node;
 mod purging;
 mod ttl;
 mod unique_keys;
