@@ -20,11 +20,12 @@ use crate::{
         offer::{Migration, Throughput},
         rid::{ContainerRid, OfferRid},
     },
-    router::{ContainerRoute, RoutingTable, budget::Budget},
+    router::{ContainerRoute, RoutingTable, budget::Budget, table::computed_properties},
     shard::{
         facts::ShardFacts,
         host::{ShardHandle, ShardHost},
     },
+    sql::ComputedProperties,
 };
 
 /// How containers are made.
@@ -121,6 +122,7 @@ impl Coordinator {
                 | i64::from(container.rid.ordinal & 0xf_ffff),
             name_path: format!("dbs/{database_id}/colls/{id}").into(),
             rid_text: container.rid.to_text().into(),
+            computed: computed(container),
             container: container.clone(),
         })
     }
@@ -154,6 +156,15 @@ impl Actor for Coordinator {
 }
 
 /// The container as clients see it.
+/// Definitions were checked when the container was made; one that an older node let through computes nothing.
+fn computed(container: &Container) -> ComputedProperties {
+    let definitions = container.definition.other.get("computedProperties");
+    computed_properties(definitions).unwrap_or_else(|failure| {
+        warn!(container = %container.rid, %failure, "computed properties are not usable");
+        ComputedProperties::default()
+    })
+}
+
 fn container_json(container: &Container) -> Vec<u8> {
     let map = with_system_properties(
         Owner::Container,

@@ -14,6 +14,8 @@ pub mod host;
 mod intake;
 pub mod overlay;
 pub mod purge;
+pub mod select;
+mod select_scan;
 pub mod state;
 pub mod transaction;
 pub mod view;

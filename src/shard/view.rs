@@ -252,6 +252,14 @@ impl ShardView {
         Ok(transaction::read(live, if_none_match))
     }
 
+    /// Judges expiry by the rules and the second of now, for a whole page of readings.
+    pub fn judge(&self) -> Judge {
+        Judge {
+            rules: self.rules.load_full(),
+            now: self.clock.now(),
+        }
+    }
+
     fn is_live<B: AsRef<[u8]>>(&self, stored: &Stored<B>, now: i64) -> bool {
         !self
             .rules
@@ -296,7 +304,19 @@ impl ShardView {
     }
 }
 
-fn decode<B: AsRef<[u8]>>(bytes: B) -> Result<Stored<B>> {
+/// Who is expired, as of one second.
+pub struct Judge {
+    rules: Arc<RulesInForce>,
+    now: i64,
+}
+
+impl Judge {
+    pub fn is_live(&self, ts: i64, ttl: ItemTtl) -> bool {
+        !self.rules.is_expired(ts, ttl, self.now)
+    }
+}
+
+pub(super) fn decode<B: AsRef<[u8]>>(bytes: B) -> Result<Stored<B>> {
     Stored::decode(bytes)
         .ok_or_else(|| Error::unavailable("the files are damaged: a stored item cannot be read"))
 }

@@ -109,6 +109,13 @@ impl<B: AsRef<[u8]>> Stored<B> {
     }
 }
 
+impl<'b> Stored<&'b [u8]> {
+    /// The JSON, for as long as the stored bytes are there.
+    pub fn into_borrowed_body(self) -> &'b [u8] {
+        self.bytes.get(self.body_at..).unwrap_or_default()
+    }
+}
+
 impl Stored<Bytes> {
     /// The JSON, shared with the stored bytes.
     pub fn into_body(mut self) -> Bytes {
