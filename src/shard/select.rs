@@ -118,6 +118,10 @@ impl<'v> Candidates<'v> {
     }
 
     /// The next live item.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an item borrows from the selection"
+    )]
     pub fn next(&mut self) -> Result<Step<'_>> {
         loop {
             // However small the budget, a selection gets on.
