@@ -50,6 +50,8 @@ pub fn rest(listening: Listening, shared: Arc<Shared>) -> std::io::Result<Server
     .workers(workers)
     .client_request_timeout(HEADERS_TIMEOUT)
     .keep_alive(KEEP_ALIVE)
+    // A client that closes its side has gone away: its query stops.
+    .h1_allow_half_closed(false)
     .shutdown_timeout(shutdown_seconds)
     .disable_signals();
     let server = match tls {

@@ -3,6 +3,7 @@
 
 use super::number;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 /// The place of a value's type in the total order; undefined comes before all of them.
@@ -56,6 +57,15 @@ pub fn compare_ordering(a: Option<&Value>, b: Option<&Value>) -> Ordering {
         (None, Some(_)) => Ordering::Less,
         (Some(_), None) => Ordering::Greater,
         (Some(a), Some(b)) => compare_defined(a, b),
+    }
+}
+
+/// A value as ORDER BY looks at it: arrays are equal to each other, and so are objects.
+pub fn order_key(value: Cow<'_, Value>) -> Value {
+    match value.as_ref() {
+        Value::Array(_) => Value::Array(Vec::new()),
+        Value::Object(_) => Value::Object(Map::new()),
+        _ => value.into_owned(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::ast::{Collection, Expr, SelectQuery, Selection};
 use super::bind::bind;
+use super::compare::order_key;
 use super::computed::ComputedProperties;
 use super::eval::{Context, Flow, Scope, eval};
 use super::execute::{Execution, matching, project_stages};
@@ -12,7 +13,6 @@ pub use super::program::Window as OffsetLimit;
 use super::wanted::Wanted;
 use crate::model::error::{Error, Result};
 use serde_json::Value;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A query, parsed and bound to its parameters.
@@ -278,10 +278,10 @@ pub struct Row<'r> {
 }
 
 impl Row<'_> {
-    /// The values of the ORDER BY columns; `None` is undefined.
+    /// The values of the ORDER BY columns; `None` is undefined, and arrays and objects are empty: what they hold has no order.
     pub fn keys(&self) -> Result<Vec<Option<Value>>> {
         let keys = self.program.order_by.iter();
-        keys.map(|key| Ok(eval(&key.node, self.scope, self.context)?.map(Cow::into_owned)))
+        keys.map(|key| Ok(eval(&key.node, self.scope, self.context)?.map(order_key)))
             .collect()
     }
 

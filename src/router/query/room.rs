@@ -67,10 +67,7 @@ impl QueryRoom {
         if let Ok(mut kept) = self.kept.lock() {
             kept.retain(|_, kept| kept.since.elapsed() < KEPT_TIME_MAX);
             if kept.len() >= KEPT_MAX {
-                let oldest = kept.iter().min_by_key(|(_, kept)| kept.since);
-                if let Some(oldest) = oldest.map(|(ticket, _)| *ticket) {
-                    kept.remove(&oldest);
-                }
+                remove_oldest(&mut kept);
             }
             let since = Instant::now();
             kept.insert(ticket, Kept { run, since });
@@ -78,10 +75,22 @@ impl QueryRoom {
         ticket
     }
 
+    /// Gives up the unfinished page that has waited longest; its client begins again.
+    fn forget_oldest(&self) -> bool {
+        let mut kept = self.kept.lock();
+        kept.as_mut().is_ok_and(|kept| remove_oldest(kept))
+    }
+
     pub fn take(&self, ticket: u64) -> Option<Box<Run>> {
         let kept = self.kept.lock().ok()?.remove(&ticket)?;
         Some(kept.run)
     }
+}
+
+fn remove_oldest(kept: &mut HashMap<u64, Kept>) -> bool {
+    let oldest = kept.iter().min_by_key(|(_, kept)| kept.since);
+    let oldest = oldest.map(|(ticket, _)| *ticket);
+    oldest.is_some_and(|ticket| kept.remove(&ticket).is_some())
 }
 
 /// A query's share of the memory; given back when it is dropped.
@@ -102,21 +111,24 @@ impl Share {
     /// Says how much is held now; refuses when all queries together hold too much.
     pub fn hold(&mut self, bytes: usize) -> Result<()> {
         let held = &self.room.held_bytes;
-        let grows = bytes > self.bytes;
-        let before = if grows {
-            held.fetch_add(bytes - self.bytes, Ordering::Relaxed)
-        } else {
-            held.fetch_sub(self.bytes - bytes, Ordering::Relaxed)
-        };
-        let all = before.saturating_add(bytes).saturating_sub(self.bytes);
+        if bytes <= self.bytes {
+            held.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
+            self.bytes = bytes;
+            return Ok(());
+        }
+        held.fetch_add(bytes - self.bytes, Ordering::Relaxed);
         self.bytes = bytes;
-        if grows && all > HELD_BYTES_MAX {
-            let mut error = Error::new(
-                ErrorKind::Overloaded,
-                format!("the queries under way hold more than {HELD_BYTES_MAX} bytes; try again"),
-            );
-            error.retry_after_ms = Some(1_000);
-            return Err(error);
+        while held.load(Ordering::Relaxed) > HELD_BYTES_MAX {
+            if !self.room.forget_oldest() {
+                let mut error = Error::new(
+                    ErrorKind::Overloaded,
+                    format!(
+                        "the queries under way hold more than {HELD_BYTES_MAX} bytes; try again"
+                    ),
+                );
+                error.retry_after_ms = Some(1_000);
+                return Err(error);
+            }
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ use crate::{
 /// How long one slice of work lasts. Others get their turn in between.
 const SLICE_TIME: Duration = Duration::from_millis(20);
 /// How long one page may be worked on before it is handed out, full or not.
-const PAGE_TIME_MAX: Duration = Duration::from_secs(4);
+const PAGE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Entries of index and items that one page may look at.
 const PAGE_ENTRIES_MAX: usize = 4_000_000;
 /// The largest state of aggregates that is tried to be put into a token, in bytes.

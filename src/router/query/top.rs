@@ -118,9 +118,6 @@ impl Top {
 fn key_bytes(key: &Option<Value>) -> usize {
     match key {
         Some(Value::String(text)) => text.len() + size_of::<Value>(),
-        Some(value @ (Value::Array(_) | Value::Object(_))) => {
-            value.to_string().len() * 2 + size_of::<Value>()
-        }
         _ => size_of::<Value>(),
     }
 }

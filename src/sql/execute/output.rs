@@ -2,11 +2,10 @@
 
 use super::FinishedRow;
 use crate::model::error::Result;
-use crate::sql::compare::{canonical_key, compare_ordering};
+use crate::sql::compare::{canonical_key, compare_ordering, order_key};
 use crate::sql::eval::{Context, Flow, Scope, eval, size};
 use crate::sql::program::Program;
 use serde_json::Value;
-use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
@@ -62,7 +61,7 @@ impl Output {
         let value = context.own(value)?;
         let mut keys = Vec::with_capacity(program.order_by.len());
         for key in &program.order_by {
-            keys.push(eval(&key.node, row, context)?.map(Cow::into_owned));
+            keys.push(eval(&key.node, row, context)?.map(order_key));
         }
         self.insert(keys, value);
         Ok(if self.is_full() {
