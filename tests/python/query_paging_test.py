@@ -9,7 +9,7 @@ import time
 import pytest
 from azure.cosmos import PartitionKey
 
-from node import signed_headers
+from node import signed_headers, wait_until
 
 serial = itertools.count(1)
 ASK = {
@@ -423,12 +423,14 @@ def test_a_client_that_goes_away_stops_its_query(new_node):
     with socket.create_connection(("127.0.0.1", node.port)) as client:
         client.sendall(head.encode() + body)
         time.sleep(0.5)
-    # At most the slice under way is finished.
-    time.sleep(1.0)
-    before = busy()
-    time.sleep(1.0)
-    used = busy() - before
-    assert used < 30, f"{used} ticks of processor time in a second after the client was gone"
+
+    def quiet():
+        before = busy()
+        time.sleep(0.5)
+        return busy() - before < 5
+
+    # At most the slice under way is finished; the whole query would take minutes.
+    wait_until(quiet, "the query of a client that has gone away ends", seconds_max=10)
 
 
 # Plans, metrics and errors.
