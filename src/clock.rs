@@ -70,6 +70,12 @@ impl Clock {
         }
     }
 
+    /// Makes a test's clock suspect.
+    #[cfg(test)]
+    pub fn set_purging_paused(&self, paused: bool) {
+        self.0.purging_paused.store(paused, Ordering::Relaxed);
+    }
+
     /// Whether the clock is suspect, so that nothing may be destroyed on its word. Reads both clocks, so that no
     /// jump slips through between two looks.
     pub fn purging_paused(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::load::{Load, Script, Tally};
-use super::process::Server;
+use super::process::{Server, machine_cpu, own_cpu};
 use crate::model::error::{Error, Result};
 
 /// Share of a measurement's length that warms up before it.
@@ -29,6 +29,8 @@ pub struct Measured {
     pub elapsed: Duration,
     /// User and system time of the server meanwhile.
     pub cpu: Duration,
+    /// Time that neither the server nor the driver was busy with: noise, and a warning.
+    pub others: Duration,
 }
 
 impl Measured {
@@ -48,6 +50,13 @@ impl Measured {
         self.tally.add(&round.tally);
         self.elapsed += round.elapsed;
         self.cpu += round.cpu;
+        self.others += round.others;
+    }
+
+    /// Share of the machine that other processes took.
+    pub fn others_share(&self) -> f64 {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        self.others.as_secs_f64() / (self.elapsed.as_secs_f64() * cores as f64)
     }
 }
 
@@ -60,6 +69,7 @@ pub async fn measure(
     let load = Load::start(server.port, scripts)?;
     tokio::time::sleep(extent.length.mul_f64(WARM_UP_SHARE)).await;
     let cpu_before = server.cpu()?;
+    let (own_before, all_before) = (own_cpu(), machine_cpu());
     let begun = Instant::now();
     load.enter_phase(MEASURED);
     loop {
@@ -73,6 +83,8 @@ pub async fn measure(
     load.enter_phase(MEASURED + 1);
     let elapsed = begun.elapsed();
     let cpu = server.cpu()?.saturating_sub(cpu_before);
+    let own = own_cpu().saturating_sub(own_before);
+    let all = machine_cpu().saturating_sub(all_before);
     let mut tallies = load.stop().await?;
     if tallies.len() <= MEASURED {
         return Err(Error::internal("a load has no measured phase"));
@@ -81,5 +93,79 @@ pub async fn measure(
         tally: tallies.swap_remove(MEASURED),
         elapsed,
         cpu,
+        others: all.saturating_sub(cpu + own),
     })
+}
+
+/// Rounds of two measurements that alternate, so that noise hits both alike.
+#[derive(Default)]
+pub struct Compared {
+    pub base: Measured,
+    pub subject: Measured,
+    rate_ratios: Vec<f64>,
+}
+
+impl Compared {
+    pub fn add(&mut self, base: &Measured, subject: &Measured) {
+        self.base.add(base);
+        self.subject.add(subject);
+        self.rate_ratios.push(subject.rate() / base.rate());
+    }
+
+    /// CPU time per operation of the subject, in those of the base.
+    pub fn cpu_ratio(&self) -> f64 {
+        self.subject.cpu_micros() / self.base.cpu_micros()
+    }
+
+    /// The subject's rate in that of the base: the median of the rounds, which one disturbed
+    /// round does not move.
+    pub fn rate_ratio(&self) -> f64 {
+        median(&mut self.rate_ratios.clone())
+    }
+
+    /// The lowest and the highest of the rounds.
+    pub fn rate_ratio_range(&self) -> (f64, f64) {
+        let ratios = self.rate_ratios.iter().copied();
+        ratios.fold((f64::INFINITY, 0.0), |(low, high), ratio| {
+            (low.min(ratio), high.max(ratio))
+        })
+    }
+}
+
+/// The middle value; not a number if there is none.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(operations: u64, elapsed: u64, cpu: u64) -> Measured {
+        let tally = Tally {
+            operations,
+            ..Tally::default()
+        };
+        let (elapsed, cpu) = (Duration::from_secs(elapsed), Duration::from_secs(cpu));
+        Measured {
+            tally,
+            elapsed,
+            cpu,
+            others: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn one_disturbed_round_does_not_move_the_ratio_of_rates() {
+        let mut compared = Compared::default();
+        for subject in [50, 1, 60] {
+            compared.add(&measured(100, 1, 1), &measured(subject, 1, 2));
+        }
+        assert_eq!(compared.rate_ratio(), 0.5);
+        assert_eq!(compared.rate_ratio_range(), (0.01, 0.6));
+        let cpu = (6.0 / 111.0) / (3.0 / 300.0);
+        assert!((compared.cpu_ratio() - cpu).abs() < 1e-9);
+        assert!(Compared::default().rate_ratio().is_nan());
+    }
 }

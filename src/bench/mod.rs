@@ -24,6 +24,7 @@ mod yardstick;
 pub use options::{BenchTask, CaseName, NodeBench};
 
 use std::cell::RefCell;
+use std::path::Path;
 
 use crate::model::error::{Error, Result};
 use report::Report;
@@ -37,6 +38,10 @@ pub fn run(task: &BenchTask) -> Result<()> {
 }
 
 fn measure_node(options: &NodeBench) -> Result<()> {
+    // Before the work, not after it, a file that cannot be written is found.
+    if let Some(path) = &options.json {
+        write_json(path, "")?;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -52,9 +57,12 @@ fn measure_node(options: &NodeBench) -> Result<()> {
     let report = report.into_inner();
     print!("{}", report.table());
     if let Some(path) = &options.json {
-        std::fs::write(path, report.json()).map_err(|error| {
-            Error::bad_request(format!("cannot write '{}': {error}", path.display()))
-        })?;
+        write_json(path, &report.json())?;
     }
     outcome
+}
+
+fn write_json(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text)
+        .map_err(|error| Error::bad_request(format!("cannot write '{}': {error}", path.display())))
 }

@@ -21,8 +21,6 @@ const LOAD_SECONDS_MAX: u64 = 600;
 const IDLE_SHARE: f64 = 0.04;
 /// How long a node is watched at a time to see whether it is idle.
 const IDLE_WINDOW: Duration = Duration::from_millis(500);
-/// How long a node is waited for to become idle.
-const IDLE_SECONDS_MAX: u64 = 30;
 /// Characters of a refusal that are shown.
 const REFUSAL_CHARS_MAX: usize = 300;
 
@@ -192,10 +190,11 @@ impl Node {
         Ok(counter_sum(&String::from_utf8_lossy(&body), name))
     }
 
-    /// Waits until the node has done what it does behind its answers: flushes, compactions.
-    pub async fn settle(&self) -> Result<()> {
-        let until = Instant::now() + Duration::from_secs(IDLE_SECONDS_MAX);
-        while Instant::now() < until {
+    /// Waits until the node has done what it does behind its answers (flushes, compactions), but
+    /// not longer than the patience lasts.
+    pub async fn settle(&self, patience: Duration) -> Result<()> {
+        let until = Instant::now() + patience;
+        while Instant::now() + IDLE_WINDOW < until {
             let before = self.server.cpu()?;
             tokio::time::sleep(IDLE_WINDOW).await;
             let used = self.server.cpu()?.saturating_sub(before);

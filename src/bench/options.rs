@@ -27,10 +27,10 @@ pub struct NodeBench {
           value_parser = clap::value_parser!(u32).range(1..=4_096))]
     pub connections: u32,
     /// Least length of each measurement, in seconds
-    #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
     pub seconds: f64,
     /// Rounds of each measurement that is compared, alternately with what it is compared to
-    #[arg(long, value_name = "N", default_value_t = 3,
+    #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
     /// Also write the figures to this file

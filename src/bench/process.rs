@@ -130,8 +130,9 @@ impl Server {
     pub fn cpu(&self) -> Result<Duration> {
         let path = format!("/proc/{}/stat", self.child.id());
         let text = fs::read_to_string(path).map_err(|_| self.failure("is gone"))?;
-        let ticks = cpu_ticks(&text).ok_or_else(|| self.failure("has an unreadable stat file"))?;
-        Ok(Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND))
+        cpu_ticks(&text)
+            .map(time_of)
+            .ok_or_else(|| self.failure("has an unreadable stat file"))
     }
 
     /// Resident memory, in bytes: now, and the most it ever was.
@@ -175,6 +176,22 @@ impl Drop for Server {
     }
 }
 
+/// User and system time of this process; nothing where the system does not say.
+pub fn own_cpu() -> Duration {
+    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    cpu_ticks(&text).map_or(Duration::ZERO, time_of)
+}
+
+/// Time that all cores together were busy, with whatever process, since the system's start.
+pub fn machine_cpu() -> Duration {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    busy_ticks(&text).map_or(Duration::ZERO, time_of)
+}
+
+fn time_of(ticks: u64) -> Duration {
+    Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND)
+}
+
 /// A port of 127.0.0.1 that nobody listens on now.
 pub fn free_port() -> Result<u16> {
     std::net::TcpListener::bind(("127.0.0.1", 0))
@@ -211,6 +228,20 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
+/// The first line of the machine's stat file without what it calls idle and waiting, and without
+/// guests, which are in the others already. Time stolen by other machines counts as busy.
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let fields = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks = fields.split_whitespace().map(|field| field.parse().ok());
+    let ticks: Vec<u64> = ticks.collect::<Option<_>>()?;
+    let busy = ticks.iter().take(8).enumerate();
+    Some(
+        busy.filter(|(column, _)| !matches!(column, 3 | 4))
+            .map(|(_, ticks)| ticks)
+            .sum(),
+    )
+}
+
 fn kilobytes(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix(" kB")?.trim().parse().ok()
@@ -225,6 +256,9 @@ mod tests {
         let stat = "12 (a) b) S 1 12 12 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 9 0 1 2 3";
         assert_eq!(cpu_ticks(stat), Some(300));
         assert_eq!(cpu_ticks("12 (a) S 1"), None);
+        let stat = "cpu  1 2 4 8000 16000 32 64 128 256 512\ncpu0 1 1 1";
+        assert_eq!(busy_ticks(stat), Some(1 + 2 + 4 + 32 + 64 + 128));
+        assert!(machine_cpu() >= own_cpu());
         let status = "Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t    1024 kB\n";
         assert_eq!(kilobytes(status, "VmRSS:"), Some(1_024));
         assert_eq!(kilobytes(status, "VmSwap:"), None);

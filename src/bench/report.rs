@@ -126,6 +126,11 @@ impl Report {
         add("p99.9", measured.latency_micros(0.999), Unit::Micros);
         add("CPU per operation", measured.cpu_micros(), Unit::Micros);
         add("operations", measured.tally.operations as f64, Unit::Count);
+        add(
+            "taken by other processes",
+            measured.others_share(),
+            Unit::Share,
+        );
         for (status, count) in &measured.tally.unexpected {
             let figure = format!("{name}, wrong answers ({status})");
             self.add(case, figure, *count as f64, Unit::Count, Bar::AtMost(0.0));

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::Context;
-use crate::bench::measure::{Extent, Measured, measure};
+use super::{Context, SETTLE};
+use crate::bench::measure::{Compared, Extent, measure};
 use crate::bench::report::{Bar, Unit};
 use crate::bench::scripts::Creates;
 use crate::model::error::Result;
@@ -27,51 +27,32 @@ pub async fn run(context: &Context<'_>) -> Result<()> {
         operations_min: 0,
         ..context.extent()
     };
-    let mut constant = Measured::default();
-    let mut alone = Measured::default();
-    let mut create = Measured::default();
+    let (mut to_constant, mut to_alone) = (Compared::default(), Compared::default());
     let (mut fsyncs, mut commands) = (0, 0);
     for round in 0..context.options.rounds {
         let scripts =
             |load, connections| Creates::spread(signer, CONTAINER, 2 * round + load, connections);
-        constant.add(&measure(&yardstick, scripts(0, connections), context.extent()).await?);
-        alone.add(&measure(&node.server, scripts(0, 1), alone_extent).await?);
+        let constant = measure(&yardstick, scripts(0, connections), context.extent()).await?;
+        let alone = measure(&node.server, scripts(0, 1), alone_extent).await?;
         let before = (node.counter(FSYNCS).await?, node.counter(COMMANDS).await?);
-        let mut measured = measure(&node.server, scripts(1, connections), context.extent()).await?;
+        let mut create = measure(&node.server, scripts(1, connections), context.extent()).await?;
         fsyncs += node.counter(FSYNCS).await? - before.0;
         commands += node.counter(COMMANDS).await? - before.1;
         // What a write leaves to do behind its answer belongs to its cost.
         let answered = node.server.cpu()?;
-        node.settle().await?;
-        measured.cpu += node.server.cpu()?.saturating_sub(answered);
-        create.add(&measured);
+        node.settle(SETTLE).await?;
+        create.cpu += node.server.cpu()?.saturating_sub(answered);
+        to_constant.add(&constant, &create);
+        to_alone.add(&alone, &create);
     }
-    context.add_measured(CASE, "yardstick POST", &constant);
-    context.add_measured(CASE, "one connection", &alone);
-    context.add_measured(CASE, "create", &create);
-    let cpu = create.cpu_micros() / constant.cpu_micros();
-    let gain = create.rate() / alone.rate();
-    let share = fsyncs as f64 / commands as f64;
-    context.add(
-        CASE,
-        "CPU, yardstick POSTs",
-        cpu,
-        Unit::Times,
-        Bar::AtMost(5.0),
-    );
-    context.add(
-        CASE,
-        "rate, of one connection's",
-        gain,
-        Unit::Times,
-        Bar::AtLeast(8.0),
-    );
-    context.add(
-        CASE,
-        "fsyncs, of the writes",
-        share,
-        Unit::Share,
-        Bar::Below(0.1),
-    );
+    context.add_measured(CASE, "yardstick POST", &to_constant.base);
+    context.add_measured(CASE, "one connection", &to_alone.base);
+    context.add_measured(CASE, "create", &to_constant.subject);
+    let (cpu, bar) = (to_constant.cpu_ratio(), Bar::AtMost(5.0));
+    context.add(CASE, "CPU, yardstick POSTs", cpu, Unit::Times, bar);
+    let (figure, bar) = ("rate, of one connection's", Bar::AtLeast(8.0));
+    context.add_rate_ratio(CASE, figure, &to_alone, Unit::Times, bar);
+    let (share, bar) = (fsyncs as f64 / commands as f64, Bar::Below(0.1));
+    context.add(CASE, "fsyncs, of the writes", share, Unit::Share, bar);
     Ok(())
 }

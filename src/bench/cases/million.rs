@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Context, few_due, megabytes};
+use super::{Context, SETTLE, few_due, megabytes};
 use crate::bench::measure::measure;
 use crate::bench::node::Node;
 use crate::bench::options::CaseName;
@@ -36,7 +36,7 @@ pub async fn run(context: &Context<'_>) -> Result<()> {
         Unit::PerSecond,
         Bar::None,
     );
-    node.settle().await?;
+    node.settle(SETTLE).await?;
     if context.options.wants(CaseName::FewDue) {
         few_due::run(context, &node).await?;
     }

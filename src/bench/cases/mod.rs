@@ -9,12 +9,12 @@ mod startup;
 
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Seek as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::item::BATCH_ITEMS;
-use super::measure::{Extent, Measured};
+use super::measure::{Compared, Extent, Measured, median};
 use super::node::Bench;
 use super::options::{CaseName, NodeBench};
 use super::report::{Bar, Report, Unit};
@@ -22,6 +22,8 @@ use crate::model::error::Result;
 
 /// Operations over which a server's CPU time is taken, at least.
 const OPERATIONS_MIN: u64 = 100_000;
+/// How long a node is waited for to become idle.
+const SETTLE: Duration = Duration::from_secs(30);
 /// Syncs of the probe that says what a sync costs here.
 const PROBE_SYNCS: usize = 50;
 
@@ -41,11 +43,40 @@ impl Context<'_> {
         self.report.borrow_mut().add_measured(case, name, measured);
     }
 
+    /// The ratio of the rates of all rounds, and its spread.
+    fn add_rate_ratio(
+        &self,
+        case: &'static str,
+        figure: &str,
+        compared: &Compared,
+        unit: Unit,
+        bar: Bar,
+    ) {
+        self.add(case, figure, compared.rate_ratio(), unit, bar);
+        let (low, high) = compared.rate_ratio_range();
+        self.add(
+            case,
+            &format!("{figure}, lowest round"),
+            low,
+            unit,
+            Bar::None,
+        );
+        self.add(
+            case,
+            &format!("{figure}, highest round"),
+            high,
+            unit,
+            Bar::None,
+        );
+    }
+
     /// The length of one round. A smoke run with few items does few operations too.
     fn extent(&self) -> Extent {
         Extent {
             length: self.length(),
-            operations_min: OPERATIONS_MIN.min(u64::from(self.options.items)),
+            operations_min: OPERATIONS_MIN
+                .min(u64::from(self.options.items))
+                .div_ceil(u64::from(self.options.rounds)),
         }
     }
 
@@ -68,9 +99,13 @@ pub async fn run(options: &NodeBench, report: &RefCell<Report>) -> Result<()> {
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     context.add("machine", "cores", cores as f64, Unit::Count, Bar::None);
-    if let Some(sync) = sync_micros(context.bench.scratch.path()) {
-        let figure = "sync of a 4 KB append, p50";
-        context.add("machine", figure, sync, Unit::Micros, Bar::None);
+    for (figure, grows) in [
+        ("sync of a 4 KB append, p50", true),
+        ("sync of a 4 KB overwrite, p50", false),
+    ] {
+        if let Some(micros) = sync_micros(context.bench.scratch.path(), grows) {
+            context.add("machine", figure, micros, Unit::Micros, Bar::None);
+        }
     }
     if options.wants(CaseName::Startup) {
         startup::run(&context).await?;
@@ -90,14 +125,20 @@ pub async fn run(options: &NodeBench, report: &RefCell<Report>) -> Result<()> {
     Ok(())
 }
 
-/// What the disk below this folder takes to make a small append durable. On a folder in memory it
-/// is next to nothing, and the figures of writes say little.
-fn sync_micros(folder: &Path) -> Option<f64> {
+/// What the disk below this folder takes to make a small write durable, at the end of a file or
+/// within it. On a folder in memory it is next to nothing, and the figures of writes say little.
+fn sync_micros(folder: &Path, grows: bool) -> Option<f64> {
+    const BLOCK: [u8; 4096] = [7; 4096];
     let path = folder.join("sync-probe");
     let mut file = File::create(&path).ok()?;
+    if !grows {
+        file.write_all(&BLOCK.repeat(PROBE_SYNCS)).ok()?;
+        file.sync_all().ok()?;
+        file.rewind().ok()?;
+    }
     let mut times = Vec::with_capacity(PROBE_SYNCS);
     for _ in 0..PROBE_SYNCS {
-        file.write_all(&[7; 4096]).ok()?;
+        file.write_all(&BLOCK).ok()?;
         let begun = Instant::now();
         file.sync_data().ok()?;
         times.push(begun.elapsed().as_secs_f64() * 1e6);
@@ -105,12 +146,6 @@ fn sync_micros(folder: &Path) -> Option<f64> {
     // The probe is a few hundred kilobytes; the scratch folder takes it away if this does not.
     let _ = std::fs::remove_file(&path);
     Some(median(&mut times))
-}
-
-/// The middle value; not a number if there is none.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn megabytes(bytes: u64) -> f64 {

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::Context;
-use crate::bench::measure::{Measured, measure};
+use super::{Context, SETTLE};
+use crate::bench::measure::{Compared, measure};
 use crate::bench::report::{Bar, Unit};
 use crate::bench::scripts::{Cargo, Due, PointReads};
 use crate::model::error::Result;
@@ -23,31 +23,20 @@ pub async fn run(context: &Context<'_>) -> Result<()> {
     node.create_container(CONTAINER, &json!({})).await?;
     node.load(&Cargo::new(CONTAINER, 0, items, Due::Inherit))
         .await?;
-    node.settle().await?;
+    node.settle(SETTLE).await?;
 
-    let (mut constant, mut read) = (Measured::default(), Measured::default());
+    let mut compared = Compared::default();
     for _ in 0..context.options.rounds {
         let scripts = || PointReads::spread(signer, CONTAINER, items, connections);
-        constant.add(&measure(&yardstick, scripts(), context.extent()).await?);
-        read.add(&measure(&node.server, scripts(), context.extent()).await?);
+        let constant = measure(&yardstick, scripts(), context.extent()).await?;
+        let read = measure(&node.server, scripts(), context.extent()).await?;
+        compared.add(&constant, &read);
     }
-    context.add_measured(CASE, "yardstick GET", &constant);
-    context.add_measured(CASE, "read", &read);
-    let cpu = read.cpu_micros() / constant.cpu_micros();
-    let rate = read.rate() / constant.rate();
-    context.add(
-        CASE,
-        "CPU, yardstick GETs",
-        cpu,
-        Unit::Times,
-        Bar::AtMost(2.5),
-    );
-    context.add(
-        CASE,
-        "rate, of the yardstick's",
-        rate,
-        Unit::Share,
-        Bar::AtLeast(0.5),
-    );
+    context.add_measured(CASE, "yardstick GET", &compared.base);
+    context.add_measured(CASE, "read", &compared.subject);
+    let (cpu, bar) = (compared.cpu_ratio(), Bar::AtMost(2.5));
+    context.add(CASE, "CPU, yardstick GETs", cpu, Unit::Times, bar);
+    let (figure, bar) = ("rate, of the yardstick's", Bar::AtLeast(0.5));
+    context.add_rate_ratio(CASE, figure, &compared, Unit::Share, bar);
     Ok(())
 }

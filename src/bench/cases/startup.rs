@@ -1,6 +1,7 @@
 //! From the start of the process to its first answer, with an empty store.
 
-use super::{Context, median};
+use super::Context;
+use crate::bench::measure::median;
 use crate::bench::report::{Bar, Unit};
 use crate::model::error::Result;
 

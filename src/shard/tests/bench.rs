@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
+use crate::shard::view::Page;
 use crate::{
     clock::Clock,
     config::Storage,
@@ -183,6 +184,12 @@ pub struct Bench {
     folder: Option<TempDir>,
 }
 
+/// What a page in key order holds.
+pub struct Listed {
+    pub items: Vec<Stored<Bytes>>,
+    pub resume: Option<Vec<u8>>,
+}
+
 impl Bench {
     pub fn new(default: DefaultTtl) -> Self {
         Self::with_facts(default, facts(0, &[]))
@@ -236,6 +243,21 @@ impl Bench {
             shared,
             folder: Some(folder),
         }
+    }
+
+    /// A page in key order, and the key to go on from.
+    pub fn page(
+        &self,
+        range: &EpkRange,
+        from: Option<&[u8]>,
+        skip: impl Fn(&[u8]) -> bool,
+        items_max: usize,
+        bytes_max: usize,
+    ) -> Result<Listed> {
+        let mut page = Page::new(items_max, bytes_max);
+        let resume = self.view.fill(&mut page, range, from, skip)?;
+        let items = page.items.into_iter().map(|item| item.stored).collect();
+        Ok(Listed { items, resume })
     }
 
     /// Opens the files again, as after a crash: what was not committed is lost.
@@ -426,7 +448,6 @@ impl Bench {
         let mut from = None;
         loop {
             let page = self
-                .view
                 .page(
                     &EpkRange::full(),
                     from.as_deref(),

@@ -162,7 +162,6 @@ fn a_range_sees_its_own_keys_only() {
         ["k2"]
     );
     let listed = bench
-        .view
         .page(&EpkRange::point(epk(2)), None, |_| false, 10, usize::MAX)
         .expect("a page");
     assert_eq!((listed.items.len(), listed.resume), (1, None));
@@ -201,12 +200,10 @@ fn the_work_for_one_page_is_bounded() {
         .expect("created");
     let full = EpkRange::full();
     let first = bench
-        .view
         .page(&full, None, |_| false, 10, usize::MAX)
         .expect("a page");
     assert!(first.items.is_empty());
     let second = bench
-        .view
         .page(&full, first.resume.as_deref(), |_| false, 10, usize::MAX)
         .expect("a page");
     assert_eq!((second.items.len(), second.resume), (1, None));
@@ -235,14 +232,10 @@ fn pages_in_key_order_skip_and_end_as_asked() {
     let full = EpkRange::full();
     let odd = |key: &[u8]| key.last().is_some_and(|last| last % 2 == 1);
     let page = bench
-        .view
         .page(&full, None, odd, 10, usize::MAX)
         .expect("a page");
     assert_eq!(page.items.len(), 3);
-    let small = bench
-        .view
-        .page(&full, None, |_| false, 10, 1)
-        .expect("a page");
+    let small = bench.page(&full, None, |_| false, 10, 1).expect("a page");
     assert_eq!(small.items.len(), 1, "one item fills a page of one byte");
     assert!(small.resume.is_some());
 }
