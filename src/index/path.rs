@@ -117,6 +117,6 @@ mod tests {
         assert_eq!(PathId::ROOT.property("tags").element().0, GOLDEN_TAGS);
     }
 
-    const GOLDEN_NAME: u64 = 0;
-    const GOLDEN_TAGS: u64 = 0;
+    const GOLDEN_NAME: u64 = 13_805_677_049_744_867_587;
+    const GOLDEN_TAGS: u64 = 5_679_728_471_123_220_564;
 }

@@ -11,6 +11,8 @@ use crate::model::{
 /// Says which paths of an item are indexed. The most precise path of the policy that fits decides.
 #[derive(Debug)]
 pub struct Indexer {
+    /// The same for policies that make the same terms.
+    pub fingerprint: u64,
     pub mode: IndexingMode,
     pub(super) root: Node,
     pub(super) composites: Vec<Composite>,
@@ -117,6 +119,7 @@ impl Indexer {
             }
         });
         let mut indexer = Self {
+            fingerprint: fingerprint(policy),
             mode: policy.mode,
             composites: composites.collect(),
             root,
@@ -124,6 +127,11 @@ impl Indexer {
         };
         indexer.ts = indexer.start().property("_ts").is_included();
         indexer
+    }
+
+    /// For those who write items, if the index takes them with the writing.
+    pub fn for_writers(policy: &IndexingPolicy) -> Option<Self> {
+        (policy.mode == IndexingMode::Consistent).then(|| Self::new(policy))
     }
 
     pub(super) fn start(&self) -> Place<'_> {
@@ -148,6 +156,16 @@ impl Indexer {
     pub fn composites(&self) -> &[Composite] {
         &self.composites
     }
+}
+
+/// Of what decides the terms: paths and composites, not when they are written.
+fn fingerprint(policy: &IndexingPolicy) -> u64 {
+    let mut json = policy.to_json();
+    if let Some(object) = json.as_object_mut() {
+        object.remove("indexingMode");
+        object.remove("automatic");
+    }
+    PathId::ROOT.property(&json.to_string()).0
 }
 
 pub fn path_id(path: &PropertyPath) -> PathId {

@@ -12,6 +12,9 @@ use tracing::{debug, error, info};
 use super::{
     command::{Change, Command, LaneCursors, Purge},
     commit::{CommitLog, Group, Reply, Solo, Waiting},
+    generation::IndexState,
+    index_work::IndexWork,
+    indexing::Indexing,
     overlay::Overlay,
     purge::{self, Slice},
     state::ShardState,
@@ -75,6 +78,7 @@ pub(super) struct Decided {
     pub next_ordinal: u64,
     pub rules: ExpiryRules,
     pub cursors: LaneCursors,
+    pub index: IndexState,
 }
 
 impl From<ShardState> for Decided {
@@ -85,20 +89,22 @@ impl From<ShardState> for Decided {
             next_ordinal: state.next_ordinal,
             rules: state.rules,
             cursors: state.cursors,
+            index: state.index,
         }
     }
 }
 
 pub struct Shard {
-    view: Arc<ShardView>,
+    pub(super) view: Arc<ShardView>,
     pub(super) log: Box<dyn CommitLog>,
     pub(super) decided: Decided,
-    overlay: Overlay,
+    pub(super) overlay: Overlay,
     /// What waits for the group under way.
-    next: Group,
-    committing: bool,
+    pub(super) next: Group,
+    pub(super) committing: bool,
     pub(super) purger: PurgerState,
-    closing: Option<oneshot::Sender<()>>,
+    pub(super) indexer: IndexWork,
+    pub(super) closing: Option<oneshot::Sender<()>>,
     /// Runs when the actor goes away, in order or by a panic.
     farewell: Farewell,
 }
@@ -144,13 +150,14 @@ impl Shard {
                 more: false,
                 compacting: false,
             },
+            indexer: IndexWork::default(),
             closing: None,
             farewell,
         })
     }
 
     /// Whether writes are taken at all.
-    fn check_writable(&self) -> Result<()> {
+    pub(super) fn check_writable(&self) -> Result<()> {
         if self.closing.is_some() {
             return Err(Error::unavailable("the shard is closing"));
         }
@@ -168,6 +175,7 @@ impl Shard {
             let _ = reply.send(Err(error));
             return;
         }
+        self.indexer.requests += 1;
         let before = self.decided.lsn;
         let mut results = Vec::with_capacity(operations.len());
         if atomic {
@@ -199,6 +207,7 @@ impl Shard {
         results: &mut Vec<Result<super::transaction::Done>>,
     ) {
         let ts = self.view.clock.now().max(self.decided.ts);
+        let live = self.view.live_indexes();
         let mut transaction = Transaction {
             facts: &self.view.facts,
             engine: &self.view.engine,
@@ -208,6 +217,10 @@ impl Shard {
             ts,
             next_ordinal: self.decided.next_ordinal,
             epk,
+            indexing: Indexing {
+                state: self.decided.index,
+                live: &live,
+            },
             changes: Vec::with_capacity(operations.len()),
             writes: Vec::with_capacity(operations.len()),
         };
@@ -235,9 +248,10 @@ impl Shard {
         }
     }
 
-    fn stage(&mut self, ts: i64, changes: Vec<Change>) {
+    pub(super) fn stage(&mut self, ts: i64, changes: Vec<Change>) {
         self.decided.lsn += 1;
         self.decided.ts = ts;
+        self.stage_index(&changes);
         for change in &changes {
             if let Change::Put { value, .. } = change
                 && let Some(stored) = crate::store::document::Stored::decode(value)
@@ -262,7 +276,7 @@ impl Shard {
     }
 
     /// Sends what waits to the log, unless a group is under way: then it goes with the next one.
-    fn commit(&mut self, context: &mut Context<Self>) {
+    pub(super) fn commit(&mut self, context: &mut Context<Self>) {
         if self.committing || self.next.is_empty() {
             return;
         }
@@ -305,6 +319,7 @@ impl Shard {
                 self.compact_if_worth_it(context);
             }
         }
+        self.index_committed(context);
         self.commit(context);
         self.finish_closing(context);
     }
@@ -328,6 +343,7 @@ impl Shard {
         self.overlay.clear();
         self.view.forget_announced();
         self.decided = self.view.state().into();
+        self.forget_staged_index();
         self.purger.next_due = 0;
         self.purger.more = false;
     }
@@ -378,7 +394,12 @@ impl Shard {
         } else {
             next_due.map_or(look_again, |due| due.min(look_again))
         };
-        let Some(cursors) = purge.cursors else { return };
+        let Some(cursors) = purge.cursors else {
+            if !pending && let Some((inherit, own)) = purge.horizons {
+                self.view.engine.horizon.raise(inherit, own);
+            }
+            return;
+        };
         debug!(
             range = self.view.facts.range_id,
             removed = purge.versions.len(),
@@ -404,8 +425,11 @@ impl Shard {
                 );
             }
         }
-        let Purge { versions, .. } = purge;
+        let Purge {
+            versions, horizons, ..
+        } = purge;
         self.next.purge.versions.extend(versions);
+        self.next.purge.horizons = horizons;
         self.next.purge.cursors = Some(cursors);
         self.commit(context);
     }
@@ -472,6 +496,7 @@ impl Actor for Shard {
         context.run_interval(PURGE_TICK, |shard, context| {
             shard.probe_disk(context);
             shard.purge(context);
+            shard.look_after_index(context);
         });
     }
 }

@@ -3,7 +3,12 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{model::ttl::DefaultTtl, store::keys::Position};
+use super::generation::Mode;
+use crate::{
+    index::{ShapeId, TermList},
+    model::ttl::{DefaultTtl, ItemTtl},
+    store::keys::Position,
+};
 
 /// One transaction: all of it or nothing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -21,15 +26,65 @@ pub enum Change {
         epk_bytes: u8,
         value: Bytes,
         previous: Option<Superseded>,
+        index: IndexChanges,
     },
     /// Removes a document.
     Delete {
         key: Bytes,
         epk_bytes: u8,
         previous: Superseded,
+        index: IndexChanges,
     },
     /// Changes the container's default time to live.
     SetDefaultTtl(DefaultTtl),
+    /// Begins a new generation of the index.
+    BeginIndex(NewIndex),
+    /// Enters versions that a generation of the index lacks.
+    FillIndex(IndexSlice),
+    /// Removes what a retired generation of the index has left.
+    DropRetiredIndex,
+}
+
+/// What a change of one item does to the index, so that who applies it needs no policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexChanges {
+    /// Of the item.
+    pub ordinal: u64,
+    pub generations: Vec<GenerationChanges>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenerationChanges {
+    pub generation: u16,
+    pub added: TermList,
+    pub removed: TermList,
+    /// A shape that is seen for the first time.
+    pub new_shape: Option<(ShapeId, Bytes)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewIndex {
+    pub mode: Mode,
+    pub policy: Bytes,
+}
+
+/// A stretch of the feed entered into a generation of the index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexSlice {
+    pub generation: u16,
+    /// Where the next one begins.
+    pub cursor: Position,
+    pub versions: Vec<IndexedVersion>,
+    pub new_shapes: Vec<(ShapeId, Bytes)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexedVersion {
+    pub key: Bytes,
+    pub ordinal: u64,
+    pub ts: i64,
+    pub ttl: ItemTtl,
+    pub terms: TermList,
 }
 
 /// What the version that goes away had left in feed, lane and unique keys.
@@ -50,6 +105,8 @@ pub struct Purge {
     pub cursors: Option<LaneCursors>,
     /// Dead bytes that left the disk because the files were rewritten.
     pub rewritten_bytes: u64,
+    /// The horizons of both lanes at which this was found: what lies behind them is dead for ever.
+    pub horizons: Option<(i64, i64)>,
 }
 
 impl Purge {

@@ -4,15 +4,20 @@ use std::{
     fmt, fs,
     io::{self, Write},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
 };
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, DBPinnableSlice, DBRawIterator,
-    DBRecoveryMode, LogLevel, Options, ReadOptions, WriteBatch, WriteBufferManager, WriteOptions,
+    BlockBasedOptions, Cache, CompactionDecision, DB, DBCompressionType, DBPinnableSlice,
+    DBRawIterator, DBRecoveryMode, LogLevel, Options, ReadOptions, WriteBatch, WriteBufferManager,
+    WriteOptions,
 };
 
-use super::journal_tail;
-use crate::config::Storage;
+use super::{index_entry, journal_tail, keys};
+use crate::{config::Storage, model::ttl::ItemTtl};
 
 /// Bits a key in the bloom filters: about one false positive in a hundred.
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
@@ -147,6 +152,53 @@ impl SharedResources {
     }
 }
 
+/// How far expiry has come: what an index entry says of its item is held against this when files are rewritten, and entries of
+/// dead items leave with the old files. Expiry is final, so this never goes back.
+#[derive(Debug)]
+pub struct ExpiryHorizon {
+    /// Items that inherit and have `_ts <=` this are dead for ever.
+    inherit: AtomicI64,
+    /// Items with a ttl of their own that fell due `<=` this are dead for ever.
+    own: AtomicI64,
+}
+
+impl Default for ExpiryHorizon {
+    fn default() -> Self {
+        Self {
+            inherit: AtomicI64::new(i64::MIN),
+            own: AtomicI64::new(i64::MIN),
+        }
+    }
+}
+
+impl ExpiryHorizon {
+    pub fn raise(&self, inherit: i64, own: i64) {
+        self.inherit.fetch_max(inherit, Ordering::Relaxed);
+        self.own.fetch_max(own, Ordering::Relaxed);
+    }
+
+    fn is_dead(&self, ts: i64, ttl: ItemTtl) -> bool {
+        match ttl {
+            ItemTtl::Never => false,
+            ItemTtl::Inherit => ts <= self.inherit.load(Ordering::Relaxed),
+            ItemTtl::After(_) => ttl
+                .own_due(ts)
+                .is_some_and(|due| due <= self.own.load(Ordering::Relaxed)),
+        }
+    }
+
+    fn judge(&self, key: &[u8], value: &[u8]) -> CompactionDecision {
+        let dead = keys::expiry_bytes(key, value)
+            .and_then(index_entry::decode)
+            .is_some_and(|(ts, ttl)| self.is_dead(ts, ttl));
+        if dead {
+            CompactionDecision::Remove
+        } else {
+            CompactionDecision::Keep
+        }
+    }
+}
+
 /// Changes that become visible and durable together.
 #[derive(Default)]
 pub struct Batch(WriteBatch);
@@ -158,6 +210,11 @@ impl Batch {
 
     pub fn delete(&mut self, key: impl AsRef<[u8]>) {
         self.0.delete(key);
+    }
+
+    /// Removes all keys with `from <= key < to`.
+    pub fn delete_range(&mut self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) {
+        self.0.delete_range(from.as_ref(), to.as_ref());
     }
 
     pub fn is_empty(&self) -> bool {
@@ -185,13 +242,21 @@ pub struct Engine {
     torn_bytes: u64,
     synced: WriteOptions,
     buffered: WriteOptions,
+    /// What the rewriting of files drops.
+    pub horizon: Arc<ExpiryHorizon>,
 }
 
 impl Engine {
     pub fn open(folder: &Path, shared: &SharedResources) -> Result<Self, EngineError> {
         fs::create_dir_all(folder)?;
         let torn_bytes = journal_tail::torn_bytes(folder)?;
-        let db = DB::open(&shared.options(), folder)?;
+        let horizon = Arc::new(ExpiryHorizon::default());
+        let mut options = shared.options();
+        let judge = Arc::clone(&horizon);
+        options.set_compaction_filter(c"expired index entries", move |_, key, value| {
+            judge.judge(key, value)
+        });
+        let db = DB::open(&options, folder)?;
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
         Ok(Self {
@@ -200,6 +265,7 @@ impl Engine {
             torn_bytes,
             synced,
             buffered: WriteOptions::default(),
+            horizon,
         })
     }
 
@@ -235,6 +301,11 @@ impl Engine {
         Scan { iterator }
     }
 
+    /// All that is committed, as of now.
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot(self.db.snapshot())
+    }
+
     /// Rewrites the files of a range so that what was deleted leaves the disk.
     pub fn compact(&self, from: &[u8], to: &[u8]) {
         self.db.compact_range(Some(from), Some(to));
@@ -266,6 +337,25 @@ impl Engine {
     }
 }
 
+/// The engine at one moment.
+pub struct Snapshot<'a>(rocksdb::Snapshot<'a>);
+
+impl<'a> Snapshot<'a> {
+    pub fn get(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, EngineError> {
+        Ok(self.0.get_pinned(key)?)
+    }
+
+    /// A cursor over `from <= key < to`, before the first entry that it is sent to.
+    pub fn cursor<'s>(&'s self, from: &[u8], to: &[u8]) -> Scan<'s> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_lower_bound(from);
+        options.set_iterate_upper_bound(to);
+        Scan {
+            iterator: self.0.raw_iterator_opt(options),
+        }
+    }
+}
+
 /// A walk over a range of the engine.
 pub struct Scan<'a> {
     iterator: DBRawIterator<'a>,
@@ -284,5 +374,26 @@ impl Scan<'_> {
         if self.iterator.valid() {
             self.iterator.next();
         }
+    }
+
+    /// One entry back.
+    pub fn retreat(&mut self) {
+        if self.iterator.valid() {
+            self.iterator.prev();
+        }
+    }
+
+    /// To the first entry at or behind a key.
+    pub fn seek(&mut self, key: &[u8]) {
+        self.iterator.seek(key);
+    }
+
+    /// To the last entry at or before a key.
+    pub fn seek_back(&mut self, key: &[u8]) {
+        self.iterator.seek_for_prev(key);
+    }
+
+    pub fn seek_to_last(&mut self) {
+        self.iterator.seek_to_last();
     }
 }

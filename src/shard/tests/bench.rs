@@ -82,8 +82,12 @@ pub fn facts(range_id: u32, unique_paths: &[&str]) -> ShardFacts {
 }
 
 fn draft(body: &Value, facts: &ShardFacts) -> transaction::Draft {
-    transaction::draft(body.as_object().expect("an object"), &facts.unique_keys)
-        .expect("a legal item")
+    transaction::draft(
+        body.as_object().expect("an object"),
+        &facts.unique_keys,
+        None,
+    )
+    .expect("a legal item")
 }
 
 fn operation(id: &str, action: Action) -> Operation {
