@@ -141,7 +141,7 @@ impl DraftTerms {
             let value = column.path.get(item);
             // What the server sets is not what the client may have sent under that name.
             let value = value.filter(|_| !is_servers(&column.path));
-            if value::encode(&mut self.bytes, value) == Precision::Cut {
+            if value::encode_column(&mut self.bytes, value) == Precision::Cut {
                 kind = Kind::Cut;
             }
             if column.descending {

@@ -13,6 +13,8 @@ use serde_json::{Number, Value};
 
 /// The bytes of a string that take part; longer ones are cut, and then many strings may share one term.
 pub const TEXT_BYTES_MAX: usize = 128;
+/// The same for a column of a composite term, which may have eight of them.
+pub const COLUMN_TEXT_BYTES_MAX: usize = 64;
 
 pub mod tag {
     pub const UNDEFINED: u8 = 1;
@@ -41,13 +43,22 @@ pub enum Precision {
 
 /// Appends a value; `None` is undefined.
 pub fn encode(out: &mut Vec<u8>, value: Option<&Value>) -> Precision {
+    encode_within(out, value, TEXT_BYTES_MAX)
+}
+
+/// Appends a value that is a column of a composite term.
+pub fn encode_column(out: &mut Vec<u8>, value: Option<&Value>) -> Precision {
+    encode_within(out, value, COLUMN_TEXT_BYTES_MAX)
+}
+
+fn encode_within(out: &mut Vec<u8>, value: Option<&Value>, text_bytes_max: usize) -> Precision {
     match value {
         None => out.push(tag::UNDEFINED),
         Some(Value::Null) => out.push(tag::NULL),
         Some(Value::Bool(false)) => out.push(tag::FALSE),
         Some(Value::Bool(true)) => out.push(tag::TRUE),
         Some(Value::Number(number)) => encode_number(out, number),
-        Some(Value::String(text)) => return encode_text(out, text),
+        Some(Value::String(text)) => return encode_text(out, text, text_bytes_max),
         Some(Value::Array(_)) => {
             out.push(tag::ARRAY);
             return Precision::Cut;
@@ -93,9 +104,9 @@ pub fn small_number(number: i64) -> [u8; 9] {
     bytes
 }
 
-fn encode_text(out: &mut Vec<u8>, text: &str) -> Precision {
+fn encode_text(out: &mut Vec<u8>, text: &str, text_bytes_max: usize) -> Precision {
     let bytes = text.as_bytes();
-    let kept = bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes);
+    let kept = bytes.get(..text_bytes_max).unwrap_or(bytes);
     text_prefix(out, kept);
     if kept.len() == bytes.len() {
         out.push(TEXT_END);

@@ -496,7 +496,7 @@ impl Actor for Shard {
         context.run_interval(PURGE_TICK, |shard, context| {
             shard.probe_disk(context);
             shard.purge(context);
-            shard.look_after_index(context);
+            shard.tick_index(context);
         });
     }
 }

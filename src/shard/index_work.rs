@@ -31,9 +31,21 @@ pub(super) struct IndexWork {
     resting: bool,
     /// The removal of a retired generation is under way.
     dropping: Option<u16>,
-    /// Requests taken, and how many of them when the last slice began.
+    /// Requests taken, and how many of them when the last slice began and at the last tick.
     pub requests: u64,
     requests_before: u64,
+    requests_at_tick: u64,
+    /// No request came between the last two ticks.
+    idle: bool,
+}
+
+#[cfg(test)]
+impl IndexWork {
+    /// Ends the rest after a slice; in tests no timer does.
+    pub fn wake(&mut self) {
+        self.resting = false;
+        self.idle = true;
+    }
 }
 
 /// Changes the indexing policy. Answered when the change is durable; the new index may still be under way then.
@@ -135,6 +147,14 @@ impl Shard {
         }
     }
 
+    /// Now and then it is looked whether users pause.
+    pub(super) fn tick_index(&mut self, context: &mut Context<Self>) {
+        let work = &mut self.indexer;
+        work.idle = work.requests == work.requests_at_tick;
+        work.requests_at_tick = work.requests;
+        self.look_after_index(context);
+    }
+
     /// One slice of work on the index, if there is any to do.
     pub(super) fn look_after_index(&mut self, context: &mut Context<Self>) {
         let busy = self.indexer.slice_started.is_some()
@@ -193,9 +213,8 @@ impl Shard {
         }
         let lazy = index.current.filter(|one| one.lazy)?;
         let lag = committed.saturating_sub(lazy.cursor.lsn);
-        let idle = self.indexer.requests == self.indexer.requests_before;
         let end = lazy.end(committed);
-        (lazy.cursor < end && (idle || lag > reindex::LAZY_LAG_TRANSACTIONS_MAX))
+        (lazy.cursor < end && (self.indexer.idle || lag > reindex::LAZY_LAG_TRANSACTIONS_MAX))
             .then_some((lazy, end))
     }
 

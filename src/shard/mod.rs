@@ -18,7 +18,6 @@ pub mod overlay;
 pub mod purge;
 pub mod reindex;
 pub mod select;
-mod select_scan;
 pub mod state;
 pub mod transaction;
 pub mod view;

@@ -20,6 +20,7 @@ pub struct Query {
     stages: Vec<Program>,
     parameters: Vec<(String, Value)>,
     wanted: Wanted,
+    computed: Vec<String>,
     now_ms: i64,
 }
 
@@ -52,6 +53,7 @@ impl Query {
             stages,
             parameters: parameters.to_vec(),
             wanted,
+            computed: computed.names().map(str::to_owned).collect(),
             now_ms: 0,
         })
     }
@@ -79,6 +81,11 @@ impl Query {
     /// A value that an expression of the syntax tree is, if it is written or given.
     pub fn constant<'q>(&'q self, expr: &'q Expr) -> Option<&'q Value> {
         constant(expr, &self.parameters)
+    }
+
+    /// Whether the container computes a property of this name.
+    pub fn is_computed(&self, name: &str) -> bool {
+        self.computed.iter().any(|computed| computed == name)
     }
 
     /// The partition keys that the filter allows.

@@ -303,7 +303,14 @@ impl Engine {
 
     /// All that is committed, as of now.
     pub fn snapshot(&self) -> Snapshot<'_> {
-        Snapshot(self.db.snapshot())
+        let moment = self.db.snapshot();
+        let mut options = ReadOptions::default();
+        options.set_snapshot(&moment);
+        Snapshot {
+            db: &self.db,
+            options,
+            moment,
+        }
     }
 
     /// Rewrites the files of a range so that what was deleted leaves the disk.
@@ -337,21 +344,30 @@ impl Engine {
     }
 }
 
+/// A value where the engine holds it, without a copy.
+pub type Pinned<'a> = DBPinnableSlice<'a>;
+
 /// The engine at one moment.
-pub struct Snapshot<'a>(rocksdb::Snapshot<'a>);
+pub struct Snapshot<'a> {
+    db: &'a DB,
+    options: ReadOptions,
+    /// Kept for as long as it is read from.
+    moment: rocksdb::Snapshot<'a>,
+}
 
 impl<'a> Snapshot<'a> {
-    pub fn get(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, EngineError> {
-        Ok(self.0.get_pinned(key)?)
+    pub fn get(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'a>>, EngineError> {
+        Ok(self.db.get_pinned_opt(key, &self.options)?)
     }
 
-    /// A cursor over `from <= key < to`, before the first entry that it is sent to.
-    pub fn cursor<'s>(&'s self, from: &[u8], to: &[u8]) -> Scan<'s> {
+    /// A cursor over `from <= key < to`; it stands nowhere until it is sent somewhere.
+    pub fn cursor(&self, from: &[u8], to: &[u8]) -> Scan<'a> {
         let mut options = ReadOptions::default();
+        options.set_snapshot(&self.moment);
         options.set_iterate_lower_bound(from);
         options.set_iterate_upper_bound(to);
         Scan {
-            iterator: self.0.raw_iterator_opt(options),
+            iterator: self.db.raw_iterator_opt(options),
         }
     }
 }

@@ -4,6 +4,8 @@
 mod bench;
 mod commits;
 mod feeds;
+mod index_changes;
+mod index_queries;
 mod purging;
 mod ttl;
 mod unique_keys;

@@ -14,7 +14,7 @@ mod string;
 mod type_check;
 pub mod vector;
 
-pub use aggregate::{Accumulator, Aggregate};
+pub use aggregate::{Accumulator, Aggregate, Extreme};
 
 use super::compare::compare_defined;
 use super::eval::{Context, Evaluated};
