@@ -83,17 +83,23 @@ impl Clock {
             && let Ok(mut guard) = guard.lock()
         {
             let verdict = guard.observe(wall_seconds(), self.0.started.elapsed());
+            // After a jump that was taken back, the time already issued is still ahead.
+            let ahead_seconds = self.issued() - wall_seconds();
+            let suspect = ahead_seconds > whole_seconds(guard.bound);
             drop(guard);
-            self.heed(verdict);
+            self.heed(if suspect {
+                Verdict::Suspect { ahead_seconds }
+            } else {
+                verdict
+            });
         }
         self.0.purging_paused.load(Ordering::Relaxed)
     }
 
     fn heed(&self, verdict: Verdict) {
         let paused = match verdict {
-            Verdict::Steady => return,
             Verdict::Suspect { .. } => true,
-            Verdict::Settled => false,
+            Verdict::Steady | Verdict::Settled => false,
         };
         if self.0.purging_paused.swap(paused, Ordering::Relaxed) == paused {
             return;
@@ -135,17 +141,19 @@ impl Clock {
     }
 }
 
+/// The machine's clock as it is, which may jump. A clock before 1970 counts as 1970.
 #[expect(
     clippy::disallowed_methods,
     reason = "this is the door to the wall clock"
 )]
-fn wall_seconds() -> i64 {
-    // A clock before 1970 counts as 1970.
+pub fn wall() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| {
-            i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-        })
+        .unwrap_or(Duration::ZERO)
+}
+
+fn wall_seconds() -> i64 {
+    whole_seconds(wall())
 }
 
 /// Notices when the wall clock runs away from the monotonic one.
@@ -252,18 +260,11 @@ impl ClockKeeper {
         self.clock.clone()
     }
 
-    /// To be called about once a second, off the event loop because it may write.
-    pub fn tick(&self) {
-        // A suspect time is not kept: a restart with a mended clock brings everything back.
-        if !self.clock.purging_paused() {
-            self.store();
-        }
-    }
-
-    /// Keeps the highest issued time, so that the next start does not go back behind it.
+    /// Keeps the highest issued time, so that the next start does not go back behind it. To be called about once a second, off the event
+    /// loop because it may write. A suspect time is not kept: a restart with a mended clock brings everything back.
     pub fn store(&self) {
         let issued = self.clock.issued();
-        if issued <= self.stored.load(Ordering::Relaxed) {
+        if issued <= self.stored.load(Ordering::Relaxed) || self.clock.purging_paused() {
             return;
         }
         let next = self.file.with_extension("next");

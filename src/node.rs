@@ -289,8 +289,8 @@ fn watch_clock(clock: Arc<ClockKeeper>) {
         loop {
             tokio::time::sleep(CLOCK_TICK).await;
             let clock = Arc::clone(&clock);
-            // The tick may write a file.
-            let _ = tokio::task::spawn_blocking(move || clock.tick()).await;
+            // It may write a file.
+            let _ = tokio::task::spawn_blocking(move || clock.store()).await;
         }
     });
 }

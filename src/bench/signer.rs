@@ -1,18 +1,18 @@
 //! Signs requests with the account's key, as clients do.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
+use crate::clock;
 use crate::model::error::{Error, Result};
 
 /// Whole seconds since 1970 on this machine's clock, which the servers share.
 pub fn unix_seconds() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or(Duration::ZERO).as_secs()
+    clock::wall().as_secs()
 }
 
 /// A prepared signature state; a clone of it is cheap.

@@ -117,12 +117,6 @@ pub struct Ttl {
     /// How long the clock must go on steadily after a jump until purging resumes.
     #[serde(deserialize_with = "checks::whole::<_, _, 0, 604_800>")]
     pub clock_jump_hold_seconds: u64,
-    /// Items that the purger removes before it looks whether requests are waiting.
-    #[serde(deserialize_with = "checks::whole::<_, _, 1, 65_536>")]
-    pub purge_slice_items_max: usize,
-    /// Pause of the purger between two slices while requests are waiting.
-    #[serde(deserialize_with = "checks::whole::<_, _, 0, 10_000>")]
-    pub purge_pause_ms: u64,
 }
 
 /// Bounds that turn overload into 429 before memory grows.
@@ -233,8 +227,6 @@ impl Default for Ttl {
         Self {
             clock_jump_bound_seconds: 60,
             clock_jump_hold_seconds: 300,
-            purge_slice_items_max: 256,
-            purge_pause_ms: 2,
         }
     }
 }

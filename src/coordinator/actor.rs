@@ -123,8 +123,8 @@ impl Coordinator {
             // Unique, and small enough for clients that keep numbers as doubles.
             session_version: i64::from(container.rid.database.0) << 20
                 | i64::from(container.rid.ordinal & 0xf_ffff),
-            name_path: format!("dbs/{database_id}/colls/{id}"),
-            rid_text: container.rid.to_text(),
+            name_path: format!("dbs/{database_id}/colls/{id}").into(),
+            rid_text: container.rid.to_text().into(),
             indexer: Indexer::for_writers(&container.definition.indexing_policy),
             container: container.clone(),
         })

@@ -8,8 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{
     dispatch::Call,
-    headers,
-    items::{self, gone},
+    headers, items,
     request::{self, flag},
     respond::Response,
 };
@@ -22,7 +21,7 @@ use crate::{
         partition_key::PartitionKey,
         patch::Patch,
     },
-    router::{Answer, ContainerRoute, actor::ChangeItems},
+    router::{Answer, ContainerRoute, Router, actor::ChangeItems},
     shard::transaction::{self, Action, Done, Operation},
 };
 
@@ -72,11 +71,11 @@ async fn atomic(
         match operation_of(container, operation, &key) {
             Ok(operation) => parsed.push(operation),
             // What is wrong with one operation is that operation's result, and the others do not happen.
-            Err(error) => return Ok(rolled_back(call, container, count, place, &error, None)),
+            Err(error) => return Ok(rolled_back(container, count, place, &error, None)),
         }
     }
     let request = ChangeItems {
-        container: Arc::clone(container),
+        container,
         epk: items::epk(container, &key),
         operations: parsed,
         atomic: true,
@@ -86,14 +85,13 @@ async fn atomic(
         value: results,
         range_id,
         lsn,
-    } = call.worker.router.send(request).await.map_err(gone)??;
+    } = Router::change(request).await?;
     if let Some((place, error)) = results
         .iter()
         .enumerate()
         .find_map(|(place, result)| Some((place, result.as_ref().err()?)))
     {
         return Ok(rolled_back(
-            call,
             container,
             count,
             place,
@@ -120,14 +118,12 @@ async fn atomic(
 }
 
 fn rolled_back(
-    call: &Call<'_>,
     container: &ContainerRoute,
     count: usize,
     failed: usize,
     error: &Error,
     served: Option<(u32, u64)>,
 ) -> Response {
-    let _ = call;
     let results = (0..count).map(|place| match place == failed {
         true => failure(error),
         false => br#"{"statusCode":424,"requestCharge":0}"#.to_vec(),
@@ -165,7 +161,7 @@ async fn bulk(
                 mut value,
                 range_id,
                 lsn,
-            } = call.worker.router.send(prepared?).await.map_err(gone)??;
+            } = Router::change(prepared?).await?;
             let result = value
                 .pop()
                 .unwrap_or_else(|| Err(Error::internal("an operation has no result")));
@@ -207,7 +203,7 @@ fn bulk_operation(
     container: &Arc<ContainerRoute>,
     operation: Value,
     bytes: usize,
-) -> Result<ChangeItems> {
+) -> Result<ChangeItems<'_>> {
     let definition = &container.container.definition.partition_key;
     let key = match operation.get("partitionKey") {
         Some(Value::String(text)) => definition.complete(PartitionKey::parse_header(text)?)?,
@@ -227,7 +223,7 @@ fn bulk_operation(
     };
     let operations = vec![operation_of(container, operation, &key)?];
     Ok(ChangeItems {
-        container: Arc::clone(container),
+        container,
         epk: definition.epk(&key),
         operations,
         atomic: true,
@@ -402,6 +398,6 @@ fn finish(
     body.push(b']');
     container.budget.spend(charge);
     let mut response = Response::new(status, body, charge);
-    response.from_range(container, range_id, lsn);
+    response.served_by(container, range_id, lsn);
     response
 }

@@ -388,8 +388,14 @@ pub fn list_ranges(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
     };
     response
         .etag(etag)
-        .header(headers::ALT_CONTENT_PATH, container.name_path.clone())
-        .header(headers::CONTENT_PATH, container.rid_text.clone());
+        .header(
+            headers::ALT_CONTENT_PATH,
+            container.name_path.clone().into_bytes(),
+        )
+        .header(
+            headers::CONTENT_PATH,
+            container.rid_text.clone().into_bytes(),
+        );
     Ok(response)
 }
 

@@ -64,7 +64,7 @@ impl Call<'_> {
         let table = self.table();
         let container = table.container(database, id)?;
         match text(self.request, &headers::INTENDED_CONTAINER_RID) {
-            Some(rid) if rid != container.rid_text => Err(Error::new(
+            Some(rid) if container.rid_text != rid => Err(Error::new(
                 ErrorKind::ContainerRidMismatch,
                 format!(
                     "the container '{}' is not '{rid}' any more but '{}'",
@@ -256,14 +256,12 @@ fn activity_id(request: &HttpRequest) -> HeaderValue {
     if let Some(id) = request.headers().get(&headers::ACTIVITY_ID) {
         return id.clone();
     }
-    let bits: u128 = rand::random();
-    let text = format!(
-        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-        (bits >> 96) as u32,
-        (bits >> 80) as u16,
-        (bits >> 64) as u16,
-        (bits >> 48) as u16,
-        bits & 0xffff_ffff_ffff
-    );
-    HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("0"))
+    // A GUID of random digits, written by hand: it is made for every request.
+    let mut digits = rand::random::<u128>();
+    let mut text = *b"00000000-0000-0000-0000-000000000000";
+    for place in text.iter_mut().filter(|place| **place == b'0') {
+        *place = b"0123456789abcdef"[(digits & 0xf) as usize];
+        digits >>= 4;
+    }
+    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("0"))
 }

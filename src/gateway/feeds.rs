@@ -134,7 +134,7 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
     container.budget.spend(response.charge);
     response
         .number(headers::ITEM_COUNT, page.items.len() as u64)
-        .from_range(&container, range_id, lsn);
+        .served_by(&container, range_id, lsn);
     if let Some(continuation) = page.continuation {
         response.header(headers::CONTINUATION, continuation.encode());
     }
@@ -202,7 +202,7 @@ pub async fn changes(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> 
         response
             .number(headers::ITEM_COUNT, page.items.len() as u64)
             .etag(format!("\"{}\"", page.after))
-            .from_range(&container, range_id, lsn);
+            .served_by(&container, range_id, lsn);
         return Ok(response);
     }
 }

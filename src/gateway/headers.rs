@@ -22,14 +22,12 @@ header_names! {
     ENABLE_CROSS_PARTITION = "x-ms-documentdb-query-enablecrosspartition";
     END_EPK = "x-ms-end-epk";
     GATEWAY_VERSION = "x-ms-gatewayversion";
-    GLOBAL_COMMITTED_LSN = "x-ms-global-committed-lsn";
     INDEX_TRANSFORMATION_PROGRESS = "x-ms-documentdb-collection-index-transformation-progress";
     INTENDED_CONTAINER_RID = "x-ms-cosmos-intended-collection-rid";
     IS_QUERY = "x-ms-documentdb-isquery";
     IS_QUERY_GO = "x-ms-documentdb-query";
     IS_UPSERT = "x-ms-documentdb-is-upsert";
     ITEM_COUNT = "x-ms-item-count";
-    ITEM_LSN = "x-ms-item-lsn";
     LAZY_INDEXING_PROGRESS = "x-ms-documentdb-collection-lazy-indexing-progress";
     LSN = "lsn";
     MAX_ITEM_COUNT = "x-ms-max-item-count";

@@ -53,7 +53,7 @@ async fn status(health: web::Data<Health>) -> HttpResponse {
         .routes()
         .map(|route| {
             let shards: Vec<Value> = route.shards.iter().map(|shard| shard_status(shard)).collect();
-            json!({"container": route.name_path, "defaultTtl": route.container.definition.default_ttl.to_json(), "shards": shards})
+            json!({"container": &*route.name_path, "defaultTtl": route.container.definition.default_ttl.to_json(), "shards": shards})
         })
         .collect();
     containers.sort_by(|a, b| a["container"].as_str().cmp(&b["container"].as_str()));

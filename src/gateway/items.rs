@@ -20,7 +20,7 @@ use crate::{
         patch::Patch,
     },
     router::{
-        Answer, ContainerRoute,
+        Answer, ContainerRoute, Router,
         actor::{ChangeItems, PageBounds, ReadItem, ReadPage, Scope},
     },
     shard::transaction::{self, Action, Done, Operation},
@@ -39,17 +39,17 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     admit(call, &container)?;
     let key = partition_key(call, &container)?;
     let request = ReadItem {
-        epk: container.container.definition.partition_key.epk(&key),
-        id: id.to_owned(),
+        container: &container,
+        epk: epk(&container, &key),
+        id,
         if_none_match: request::if_none_match(call.request),
         session: request::session(call.request)?,
-        container: Arc::clone(&container),
     };
     let Answer {
         value,
         range_id,
         lsn,
-    } = call.worker.router.send(request).await.map_err(gone)??;
+    } = Router::read(&request)?;
     Ok(answer(call, &container, value, range_id, lsn, false))
 }
 
@@ -132,7 +132,8 @@ pub fn patch_action(patch: Patch) -> Result<Action> {
         .condition
         .as_deref()
         .map(Condition::parse)
-        .transpose()?;
+        .transpose()?
+        .map(Box::new);
     Ok(Action::Patch { patch, condition })
 }
 
@@ -167,7 +168,7 @@ pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<R
         } = call.worker.router.send(page).await.map_err(gone)??;
         if page.items.is_empty() && page.continuation.is_none() {
             let mut response = Response::empty(200, charge);
-            response.from_range(&container, range_id, lsn);
+            response.served_by(&container, range_id, lsn);
             return Ok(response);
         }
         let mut operations = Vec::with_capacity(page.items.len());
@@ -180,14 +181,13 @@ pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<R
             });
         }
         let changes = ChangeItems {
-            container: Arc::clone(&container),
+            container: &container,
             epk: epk.clone(),
             operations,
             atomic: false,
             bytes: 0,
         };
-        let Answer { value: results, .. } =
-            call.worker.router.send(changes).await.map_err(gone)??;
+        let Answer { value: results, .. } = Router::change(changes).await?;
         charge = charge::sum(
             results
                 .iter()
@@ -226,7 +226,7 @@ async fn change(
     };
     let epk = container.container.definition.partition_key.epk(key);
     let request = ChangeItems {
-        container: Arc::clone(container),
+        container,
         epk,
         operations: vec![operation],
         atomic: true,
@@ -236,7 +236,7 @@ async fn change(
         mut value,
         range_id,
         lsn,
-    } = call.worker.router.send(request).await.map_err(gone)??;
+    } = Router::change(request).await?;
     let result = value
         .pop()
         .unwrap_or_else(|| Err(Error::internal("an operation has no result")));
@@ -274,7 +274,7 @@ fn answer(
         ),
     };
     container.budget.spend(response.charge);
-    response.from_range(container, range_id, lsn);
+    response.served_by(container, range_id, lsn);
     response
 }
 

@@ -113,7 +113,7 @@ pub async fn query(
     container.budget.spend(response.charge);
     response
         .number(headers::ITEM_COUNT, page.rows.len() as u64)
-        .from_range(&container, range_id, lsn);
+        .served_by(&container, range_id, lsn);
     if let Some(continuation) = page.continuation {
         response.header(headers::CONTINUATION, continuation.encode());
     }

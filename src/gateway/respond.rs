@@ -1,7 +1,8 @@
 //! Answers: status, the headers that clients need, the body.
 
 use actix_web::{
-    HttpResponse, HttpResponseBuilder,
+    HttpResponse,
+    body::BoxBody,
     http::{
         StatusCode,
         header::{CONTENT_TYPE, ETAG, HeaderName, HeaderValue},
@@ -88,38 +89,43 @@ impl Response {
     }
 
     /// What every answer from a container's data carries: where it came from and how new it is.
-    pub fn from_range(&mut self, container: &ContainerRoute, range_id: u32, lsn: u64) -> &mut Self {
+    pub fn served_by(&mut self, container: &ContainerRoute, range_id: u32, lsn: u64) -> &mut Self {
         self.header(
             headers::SESSION_TOKEN,
             session::token(range_id, container.session_version, lsn),
         )
         .number(headers::LSN, lsn)
-        .number(headers::ITEM_LSN, lsn)
-        .number(headers::GLOBAL_COMMITTED_LSN, lsn)
         .number(headers::PARTITION_KEY_RANGE_ID, u64::from(range_id))
-        .header(headers::ALT_CONTENT_PATH, container.name_path.clone())
-        .header(headers::CONTENT_PATH, container.rid_text.clone())
+        .header(
+            headers::ALT_CONTENT_PATH,
+            container.name_path.clone().into_bytes(),
+        )
+        .header(
+            headers::CONTENT_PATH,
+            container.rid_text.clone().into_bytes(),
+        )
     }
 
     pub fn finish(self, activity: HeaderValue) -> HttpResponse {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut builder = HttpResponseBuilder::new(status);
-        for header in self.headers {
-            builder.insert_header(header);
+        let mut response = match status {
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => HttpResponse::new(status),
+            _ => HttpResponse::with_body(status, BoxBody::new(self.body)),
+        };
+        let map = response.headers_mut();
+        for (name, value) in self.headers {
+            map.insert(name, value);
         }
-        if let Ok(charge) = HeaderValue::try_from(charge::format(self.charge)) {
-            builder.insert_header((headers::REQUEST_CHARGE, charge));
+        if let Ok(charge) = HeaderValue::from_maybe_shared(Bytes::from(charge::format(self.charge)))
+        {
+            map.insert(headers::REQUEST_CHARGE, charge);
         }
-        builder
-            .insert_header((CONTENT_TYPE, JSON))
-            .insert_header((headers::ACTIVITY_ID, activity))
-            .insert_header((headers::VERSION, API_VERSION))
-            .insert_header((headers::SERVICE_VERSION, SERVER_VERSION))
-            .insert_header((headers::GATEWAY_VERSION, SERVER_VERSION));
-        match status {
-            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => builder.finish(),
-            _ => builder.body(self.body),
-        }
+        map.insert(CONTENT_TYPE, JSON);
+        map.insert(headers::ACTIVITY_ID, activity);
+        map.insert(headers::VERSION, API_VERSION);
+        map.insert(headers::SERVICE_VERSION, SERVER_VERSION);
+        map.insert(headers::GATEWAY_VERSION, SERVER_VERSION);
+        response
     }
 }
 

@@ -47,6 +47,11 @@ impl TermList {
         self.0.is_empty()
     }
 
+    /// About how many bytes the entries of these terms take in a journal.
+    pub fn journal_bytes(&self) -> usize {
+        self.0.len() * 2
+    }
+
     /// The terms that are not in `other`.
     pub fn without(&self, other: &Self) -> Self {
         let mut kept = Vec::new();

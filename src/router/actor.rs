@@ -43,46 +43,17 @@ pub struct Answer<T> {
 }
 
 /// Reads one item.
-#[derive(Message)]
-#[rtype(result = "Result<Answer<Result<Done>>>")]
-pub struct ReadItem {
-    pub container: Arc<ContainerRoute>,
+pub struct ReadItem<'a> {
+    pub container: &'a ContainerRoute,
     pub epk: Epk,
-    pub id: String,
+    pub id: &'a str,
     pub if_none_match: Option<EtagCondition>,
     pub session: Option<SessionToken>,
 }
 
-impl Handler<ReadItem> for Router {
-    type Result = MessageResult<ReadItem>;
-
-    fn handle(&mut self, request: ReadItem, _: &mut Self::Context) -> Self::Result {
-        MessageResult(read_item(&request))
-    }
-}
-
-fn read_item(request: &ReadItem) -> Result<Answer<Result<Done>>> {
-    let shard = request.container.shard_of(&request.epk)?;
-    shard.with_view(|view| {
-        // Before the read: the answer is at least as new as the LSN says.
-        let lsn = view.lsn();
-        let range_id = shard.facts.range_id;
-        if let Some(session) = &request.session {
-            session.check(range_id, request.container.session_version, lsn)?;
-        }
-        Ok(Answer {
-            value: view.read(&request.epk, &request.id, request.if_none_match.as_ref()),
-            range_id,
-            lsn,
-        })
-    })
-}
-
 /// Carries out operations on items of one partition key.
-#[derive(Message)]
-#[rtype(result = "Result<Answer<Vec<Result<Done>>>>")]
-pub struct ChangeItems {
-    pub container: Arc<ContainerRoute>,
+pub struct ChangeItems<'a> {
+    pub container: &'a ContainerRoute,
     pub epk: Epk,
     pub operations: Vec<Operation>,
     pub atomic: bool,
@@ -90,25 +61,41 @@ pub struct ChangeItems {
     pub bytes: usize,
 }
 
-impl Handler<ChangeItems> for Router {
-    type Result = ResponseFuture<Result<Answer<Vec<Result<Done>>>>>;
-
-    fn handle(&mut self, request: ChangeItems, _: &mut Self::Context) -> Self::Result {
-        Box::pin(async move {
-            let ChangeItems {
-                container,
-                epk,
-                operations,
-                atomic,
-                bytes,
-            } = request;
-            let shard = container.shard_of(&epk)?;
-            let Reply { results, lsn } = shard.perform(epk, operations, atomic, bytes).await?;
+/// Point operations on shards of this node are forwarded by a call, not by a message: the router shares its thread with the gateway
+/// worker that asks, so a mailbox between the two would only cost. What fans out over shards comes as messages.
+impl Router {
+    pub fn read(request: &ReadItem<'_>) -> Result<Answer<Result<Done>>> {
+        let shard = request.container.shard_of(&request.epk)?;
+        shard.with_view(|view| {
+            // Before the read: the answer is at least as new as the LSN says.
+            let lsn = view.lsn();
+            let range_id = shard.facts.range_id;
+            if let Some(session) = &request.session {
+                session.check(range_id, request.container.session_version, lsn)?;
+            }
+            let value = view.read(&request.epk, request.id, request.if_none_match.as_ref());
             Ok(Answer {
-                value: results,
-                range_id: shard.facts.range_id,
+                value,
+                range_id,
                 lsn,
             })
+        })
+    }
+
+    pub async fn change(request: ChangeItems<'_>) -> Result<Answer<Vec<Result<Done>>>> {
+        let ChangeItems {
+            container,
+            epk,
+            operations,
+            atomic,
+            bytes,
+        } = request;
+        let shard = container.shard_of(&epk)?;
+        let Reply { results, lsn } = shard.perform(epk, operations, atomic, bytes).await?;
+        Ok(Answer {
+            value: results,
+            range_id: shard.facts.range_id,
+            lsn,
         })
     }
 }

@@ -204,8 +204,8 @@ impl RunQuery {
         };
         let mut bytes = 0;
         let all = execution.finish()?;
-        let mut handed_out = skip;
-        for row in all.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX)) {
+        let rest = all.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX));
+        for (handed_out, row) in (skip..).zip(rest) {
             if page.rows.len() >= self.bounds.items_max || bytes >= self.bounds.bytes_max {
                 page.continuation = Some(KeyContinuation {
                     rows: handed_out,
@@ -215,7 +215,6 @@ impl RunQuery {
             }
             let row = row.to_string().into_bytes();
             bytes += row.len();
-            handed_out += 1;
             page.rows.push(row);
         }
         Ok(Answer {

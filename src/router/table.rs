@@ -3,6 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
+use bytestring::ByteString;
 
 use super::budget::Budget;
 use crate::{
@@ -37,9 +38,9 @@ pub struct ContainerRoute {
     /// The version in its session tokens: no other container ever had it.
     pub session_version: i64,
     /// `x-ms-alt-content-path` of its items: the path by names.
-    pub name_path: String,
+    pub name_path: ByteString,
     /// `x-ms-content-path` of its items: the resource id.
-    pub rid_text: String,
+    pub rid_text: ByteString,
 }
 
 impl RoutingTable {

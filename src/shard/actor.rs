@@ -32,14 +32,23 @@ use crate::{
 
 /// How often the purger looks at the clock.
 const PURGE_TICK: Duration = Duration::from_millis(500);
+/// While a group is being committed, this many requests may gather before the actor begins to decide them.
+const WAKE_WHILE_COMMITTING: usize = 16;
+/// From this many clients on it pays to wait for them to come back.
+const GATHER_CLIENTS_MIN: usize = 8;
+/// How long the next group waits for them at most.
+const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 /// The share of dead bytes at which the files are rewritten, in percent: a dead byte costs at most four written ones.
 const COMPACT_DEAD_PERCENT: u64 = 25;
 /// Below this nobody misses the space.
 const COMPACT_DEAD_BYTES_MIN: u64 = 8 * 1024 * 1024;
 
-/// A request for changes; all operations are on one partition key.
+/// Requests have gathered in the intake.
 #[derive(Message)]
 #[rtype(result = "()")]
+pub struct Wake;
+
+/// A request for changes; all operations are on one partition key.
 pub struct Perform {
     pub epk: Epk,
     pub operations: Vec<Operation>,
@@ -102,6 +111,13 @@ pub struct Shard {
     /// What waits for the group under way.
     pub(super) next: Group,
     pub(super) committing: bool,
+    /// Clients that the group under way will answer.
+    answering: usize,
+    /// The next group waits for this many requests, for a moment.
+    gather_until: usize,
+    gather_timer: Option<SpawnHandle>,
+    /// The second of the first command of the group under way.
+    committing_since: Option<i64>,
     pub(super) purger: PurgerState,
     pub(super) indexer: IndexWork,
     pub(super) closing: Option<oneshot::Sender<()>>,
@@ -143,6 +159,10 @@ impl Shard {
                 ..Group::default()
             },
             committing: false,
+            answering: 0,
+            gather_until: 0,
+            gather_timer: None,
+            committing_since: None,
             purger: PurgerState {
                 next_due: 0,
                 slice_started: None,
@@ -164,7 +184,48 @@ impl Shard {
         self.view.check_writable()
     }
 
-    pub(super) fn perform(&mut self, request: Perform, context: &mut Context<Self>) {
+    /// Decides what has gathered, then commits it together.
+    pub(super) fn take_requests(&mut self, context: &mut Context<Self>) {
+        loop {
+            let requests = self.view.intake.take(self.wake_at());
+            if requests.is_empty() {
+                break;
+            }
+            for request in requests {
+                self.decide(request);
+            }
+        }
+        self.commit(context);
+        if self.committing {
+            self.view.intake.wake_at(self.wake_at());
+        }
+    }
+
+    /// For how many more requests the actor is worth waking.
+    fn wake_at(&self) -> usize {
+        if self.committing {
+            // Fewer wait for the group to end, when the actor wakes up anyway.
+            WAKE_WHILE_COMMITTING
+        } else {
+            self.gather_until.saturating_sub(self.next.waiting.len())
+        }
+    }
+
+    /// When many clients write at once, those that have just been answered are about to ask again: waiting for them a moment
+    /// makes one group, and one fsync, of two.
+    fn gather(&mut self, answered: usize, context: &mut Context<Self>) {
+        let clients = answered + self.next.waiting.len();
+        if answered >= GATHER_CLIENTS_MIN {
+            self.gather_until = clients * 3 / 4;
+            let patience = context.run_later(GATHER_TIME_MAX, |shard, context| {
+                shard.gather_until = 0;
+                shard.take_requests(context);
+            });
+            self.gather_timer = Some(patience);
+        }
+    }
+
+    fn decide(&mut self, request: Perform) {
         let Perform {
             epk,
             operations,
@@ -195,7 +256,6 @@ impl Shard {
             waiting.succeed();
         } else {
             self.next.waiting.push(waiting);
-            self.commit(context);
         }
     }
 
@@ -277,10 +337,17 @@ impl Shard {
 
     /// Sends what waits to the log, unless a group is under way: then it goes with the next one.
     pub(super) fn commit(&mut self, context: &mut Context<Self>) {
-        if self.committing || self.next.is_empty() {
+        let gathering = self.next.waiting.len() < self.gather_until;
+        if self.committing || gathering || self.next.is_empty() {
             return;
         }
+        self.gather_until = 0;
+        if let Some(patience) = self.gather_timer.take() {
+            context.cancel_future(patience);
+        }
         self.committing = true;
+        self.answering = self.next.waiting.len();
+        self.committing_since = self.next.commands.first().map(|command| command.ts);
         let number = self.next.number;
         let group = std::mem::replace(
             &mut self.next,
@@ -303,6 +370,8 @@ impl Shard {
         context: &mut Context<Self>,
     ) {
         self.committing = false;
+        let answered = std::mem::take(&mut self.answering);
+        self.committing_since = None;
         match outcome {
             Ok(_) => self.overlay.committed(group),
             Err(error) => self.commit_failed(&error),
@@ -320,7 +389,8 @@ impl Shard {
             }
         }
         self.index_committed(context);
-        self.commit(context);
+        self.gather(answered, context);
+        self.take_requests(context);
         self.finish_closing(context);
     }
 
@@ -359,12 +429,17 @@ impl Shard {
         {
             return;
         }
+        let pending_since = self
+            .committing_since
+            .or_else(|| self.next.commands.first().map(|command| command.ts));
+        let Decided { rules, cursors, .. } = &self.decided;
         match purge::slice(
             &self.view.engine,
             &self.overlay,
-            &self.decided.rules,
-            self.decided.cursors,
+            rules,
+            *cursors,
             now,
+            pending_since,
         ) {
             Ok(slice) => self.stage_purge(slice, context),
             Err(failure) => {
@@ -382,17 +457,12 @@ impl Shard {
         } = slice;
         self.purger.more = more;
         self.purger.lag_seconds = lag_seconds;
-        // What is pending is not in the lanes yet, so the slice cannot know when it falls due.
+        // What is pending is not in the lanes yet, so the slice cannot know when it falls due: the next tick looks again.
         let pending = self.committing || !self.next.is_empty();
-        let look_again = if pending {
-            self.view.clock.now() + 1
-        } else {
-            i64::MAX
-        };
-        self.purger.next_due = if more {
+        self.purger.next_due = if more || pending {
             0
         } else {
-            next_due.map_or(look_again, |due| due.min(look_again))
+            next_due.unwrap_or(i64::MAX)
         };
         let Some(cursors) = purge.cursors else {
             if !pending && let Some((inherit, own)) = purge.horizons {
@@ -482,8 +552,10 @@ impl Shard {
             && self.next.is_empty()
             && let Some(closed) = self.closing.take()
         {
-            self.farewell.0 = None;
-            let _ = closed.send(());
+            // Told when the actor is dropped and its share of the files with it.
+            self.farewell.0 = Some(Box::new(move || {
+                let _ = closed.send(());
+            }));
             context.stop();
         }
     }
@@ -501,11 +573,11 @@ impl Actor for Shard {
     }
 }
 
-impl Handler<Perform> for Shard {
+impl Handler<Wake> for Shard {
     type Result = ();
 
-    fn handle(&mut self, request: Perform, context: &mut Self::Context) {
-        self.perform(request, context);
+    fn handle(&mut self, _: Wake, context: &mut Self::Context) {
+        self.take_requests(context);
     }
 }
 
@@ -547,6 +619,8 @@ impl Handler<Close> for Shard {
     type Result = ();
 
     fn handle(&mut self, message: Close, context: &mut Self::Context) {
+        self.gather_until = 0;
+        self.take_requests(context);
         self.closing = Some(message.closed);
         self.finish_closing(context);
     }

@@ -18,6 +18,27 @@ pub struct Command {
     pub changes: Vec<Change>,
 }
 
+impl Command {
+    /// About how many bytes it adds to the engine's journal.
+    pub fn bytes(&self) -> usize {
+        /// Keys, feed entry and framing of one change.
+        const OVERHEAD_BYTES: usize = 256;
+        let values = self.changes.iter().map(|change| match change {
+            Change::Put { value, index, .. } => value.len() + index.bytes(),
+            Change::Delete { index, .. } => index.bytes(),
+            Change::FillIndex(slice) => {
+                let terms = slice
+                    .versions
+                    .iter()
+                    .map(|version| version.terms.journal_bytes());
+                terms.sum()
+            }
+            Change::SetDefaultTtl(_) | Change::BeginIndex(_) | Change::DropRetiredIndex => 0,
+        });
+        values.map(|bytes| bytes + OVERHEAD_BYTES).sum()
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Change {
     /// Stores a version of a document, in place of `previous`.
@@ -51,6 +72,16 @@ pub struct IndexChanges {
     /// Of the item.
     pub ordinal: u64,
     pub generations: Vec<GenerationChanges>,
+}
+
+impl IndexChanges {
+    fn bytes(&self) -> usize {
+        let lists = self
+            .generations
+            .iter()
+            .flat_map(|one| [&one.added, &one.removed]);
+        lists.map(TermList::journal_bytes).sum()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,7 +160,7 @@ pub struct LaneCursors {
     pub own: OwnCursor,
 }
 
-/// A place in the own lane. New entries always sort behind it: they fall due in the future.
+/// A place in the own lane. New entries always sort behind it: they fall due after the second in which they were decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnCursor {
     pub due: i64,

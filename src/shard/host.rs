@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use super::{
-    actor::{ChangeDefaultTtl, Close, Farewell, Perform, Shard},
+    actor::{ChangeDefaultTtl, Close, Farewell, Perform, Shard, Wake},
     commit::Reply,
     facts::ShardFacts,
     index_work::ChangeIndex,
@@ -68,6 +68,8 @@ pub struct ShardHandle {
     pub facts: ShardFacts,
     host: Arc<ShardHost>,
     link: ArcSwap<Link>,
+    /// Set when the shard is closed for good, so that no rebuild brings it back.
+    closed: AtomicBool,
     requests_under_way: AtomicUsize,
 }
 
@@ -114,6 +116,7 @@ impl ShardHost {
             facts,
             host: Arc::clone(self),
             link: ArcSwap::from_pointee(Link::Down(Error::unavailable("the shard is starting"))),
+            closed: AtomicBool::new(false),
             requests_under_way: AtomicUsize::new(0),
         });
         match opened {
@@ -239,7 +242,18 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     match Shard::open(Arc::clone(&view), farewell) {
         Ok(shard) => {
             let address = Shard::start_in_arbiter(handle.host.arbiter(), |_| shard);
-            handle.link.store(Arc::new(Link::Up { view, address }));
+            // What gathered while nobody was there to be woken.
+            address.do_send(Wake);
+            handle.link.store(Arc::new(Link::Up {
+                view,
+                address: address.clone(),
+            }));
+            // Whoever closed the shard while it was being rebuilt spoke to the actor that is gone.
+            if handle.closed.load(Ordering::SeqCst) {
+                handle.link.store(Arc::new(Link::Down(closed())));
+                let (closed, _) = oneshot::channel();
+                address.do_send(Close { closed });
+            }
         }
         Err(failure) => handle.fail(&failure),
     }
@@ -289,6 +303,10 @@ fn reopen(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
             Err(failure) => return handle.fail(&failure),
         }
     }
+}
+
+fn closed() -> Error {
+    Error::unavailable("the shard is closed")
 }
 
 /// A place in a shard's queue; given back when dropped.
@@ -382,12 +400,20 @@ impl ShardHandle {
     ) -> Result<Reply> {
         let _permit = self.admit(bytes)?;
         let (reply, answer) = oneshot::channel();
-        self.send(Perform {
+        let request = Perform {
             epk,
             operations,
             atomic,
             reply,
-        })?;
+        };
+        match &**self.link.load() {
+            Link::Up { view, address } => {
+                if view.intake.push(request) {
+                    address.do_send(Wake);
+                }
+            }
+            Link::Down(error) => return Err(error.clone()),
+        }
         answer.await.map_err(|_| self.restarting())?
     }
 
@@ -453,32 +479,38 @@ impl ShardHandle {
 
     /// Finishes what is under way and lets go of the files.
     pub async fn close(&self) {
-        let (closed, done) = oneshot::channel();
-        if self.send(Close { closed }).is_ok() {
-            // An actor that is gone already has nothing to finish.
-            let _ = done.await;
-        }
-        let view = self.view();
-        self.link.store(Arc::new(Link::Down(Error::unavailable(
-            "the shard is closed",
-        ))));
-        if let Ok(view) = view
-            && let Err(failure) = view.engine.flush()
-        {
+        let Some(view) = self.finish().await else {
+            return;
+        };
+        let flushed = tokio::task::spawn_blocking(move || view.engine.flush()).await;
+        if let Ok(Err(failure)) = flushed {
             warn!(range = self.facts.range_id, %failure, "the write buffer could not be handed to the disk; the journal has it");
         }
     }
 
+    /// Ends the actor after what it has accepted is committed. What it leaves; `None` when the shard was down.
+    async fn finish(&self) -> Option<Arc<ShardView>> {
+        self.closed.store(true, Ordering::SeqCst);
+        let (closing, done) = oneshot::channel();
+        if self.send(Close { closed: closing }).is_ok() {
+            // An actor that is gone already has nothing to finish.
+            let _ = done.await;
+        }
+        let view = self.view().ok();
+        self.link.store(Arc::new(Link::Down(closed())));
+        view
+    }
+
     /// Closes the shard and removes its files.
     pub async fn destroy(&self) -> std::io::Result<()> {
-        self.close().await;
+        drop(self.finish().await);
         let folder = self.host.shard_folder(&self.facts);
         tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder)).await??;
         info!(container = %self.facts.container, range = self.facts.range_id, "shard removed");
         Ok(())
     }
 
-    fn send<M>(&self, message: M) -> Result<()>
+    pub(super) fn send<M>(&self, message: M) -> Result<()>
     where
         M: Message<Result = ()> + Send + 'static,
         Shard: Handler<M>,

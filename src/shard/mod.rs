@@ -14,6 +14,7 @@ pub mod generation;
 pub mod host;
 pub mod index_work;
 pub mod indexing;
+mod intake;
 pub mod overlay;
 pub mod purge;
 pub mod reindex;

@@ -31,8 +31,9 @@ impl Overlay {
         self.pending.insert(key, Pending { group, value });
     }
 
-    pub fn contains(&self, key: &[u8]) -> bool {
-        self.pending.contains_key(key)
+    /// What is pending for a key, if anything is.
+    pub fn pending(&self, key: &[u8]) -> Option<Option<&Bytes>> {
+        self.pending.get(key).map(|pending| pending.value.as_ref())
     }
 
     /// The groups up to this one are committed: their values are in the engine.

@@ -37,13 +37,14 @@ pub struct Slice {
     pub lag_seconds: i64,
 }
 
-/// Collects what is due at `now`.
+/// Collects what is due at `now`. `pending_since` is the second of the oldest command that is not committed.
 pub fn slice(
     engine: &Engine,
     overlay: &Overlay,
     rules: &ExpiryRules,
     cursors: LaneCursors,
     now: i64,
+    pending_since: Option<i64>,
 ) -> Result<Slice, EngineError> {
     let mut collector = Collector {
         engine,
@@ -53,7 +54,12 @@ pub fn slice(
     };
     let (inherit, oldest_inherit_ts, inherit_more) =
         collector.inherit_lane(rules, cursors.inherit, now)?;
-    let (own, first_own_due, own_more) = collector.own_lane(rules, cursors.own, now)?;
+    // A pending entry falls due after the second in which it was decided, which may be long ago when the disk is slow: no cursor
+    // may be ahead of that.
+    let own_horizon = rules
+        .own_horizon(now)
+        .min(pending_since.unwrap_or(i64::MAX));
+    let (own, first_own_due, own_more) = collector.own_lane(own_horizon, cursors.own)?;
     let Collector {
         versions,
         oldest_due,
@@ -121,11 +127,9 @@ impl Collector<'_> {
     /// Walks the own lane from the cursor: the new cursor, the first entry that is not due, and whether more is due.
     fn own_lane(
         &mut self,
-        rules: &ExpiryRules,
+        horizon: i64,
         cursor: OwnCursor,
-        now: i64,
     ) -> Result<(OwnCursor, Option<i64>, bool), EngineError> {
-        let horizon = rules.own_horizon(now);
         let mut cursor = cursor;
         let mut scan = self.engine.scan(
             &keys::own_lane(cursor.due, cursor.position),
@@ -160,9 +164,13 @@ impl Collector<'_> {
         own_due: Option<i64>,
         due: i64,
     ) -> Result<(), EngineError> {
-        // Whoever writes over the document right now removes this version itself.
-        if self.overlay.contains(version.document_key) {
-            return Ok(());
+        if let Some(pending) = self.overlay.pending(version.document_key) {
+            let stored = pending.and_then(Stored::decode);
+            // Whoever writes over the document right now removes this version itself. But it may be this very version that is pending:
+            // written, while the actor has not heard of it yet. Then it is ours, for the cursor does not come back.
+            if stored.is_none_or(|stored| stored.header.position != position) {
+                return Ok(());
+            }
         }
         self.oldest_due = self.oldest_due.min(due);
         let fingerprints = if version.has_unique_keys {

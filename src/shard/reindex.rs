@@ -68,7 +68,7 @@ pub fn slice(
         }
         slice.cursor = position.next();
         // What is being written over right now is entered with its next version, and what is dead is not entered at all.
-        if !overlay.contains(version.document_key)
+        if !is_written_over(overlay, &version, position)?
             && !rules.is_expired(version.ts, version.ttl, now)
             && let Some(entered) = enter(engine, live, &version, position, &mut slice)?
         {
@@ -78,6 +78,22 @@ pub fn slice(
         scan.advance();
     }
     Ok(slice)
+}
+
+/// Whether another version than the one at this place is decided. This one may be, too: the actor has not been told yet.
+fn is_written_over(
+    overlay: &Overlay,
+    version: &VersionRef<'_>,
+    position: keys::Position,
+) -> Result<bool, EngineError> {
+    match overlay.pending(version.document_key) {
+        None => Ok(false),
+        Some(None) => Ok(true),
+        Some(Some(pending)) => {
+            let pending = Stored::decode(pending).ok_or_else(|| damaged("pending document"))?;
+            Ok(pending.header.position != position)
+        }
+    }
 }
 
 fn enter(

@@ -46,7 +46,7 @@ pub enum Action {
     Replace(Draft),
     Patch {
         patch: Patch,
-        condition: Option<Condition>,
+        condition: Option<Box<Condition>>,
     },
     Delete,
     Read,
@@ -141,7 +141,7 @@ impl Transaction<'_> {
                     operation.if_match.as_ref(),
                     operation.if_none_match.as_ref(),
                 )?;
-                let draft = self.patched(live, &patch, condition.as_ref())?;
+                let draft = self.patched(live, &patch, condition.as_deref())?;
                 self.put(current, draft, 200)
             }
             Action::Delete => {
@@ -330,8 +330,8 @@ impl Transaction<'_> {
         let previous = current
             .superseded
             .ok_or_else(|| Error::internal("a live item has no version to supersede"))?;
-        let charge = charge::delete(previous.size as usize);
         let index = self.indexing.changes(current.live.as_ref(), None);
+        let charge = charge::delete(current.live.map_or(0, |live| live.body().len()));
         self.release(&previous.fingerprints);
         self.writes.push((current.key.clone(), None));
         self.changes.push(Change::Delete {

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use super::{
     facts::ShardFacts,
     indexing::LiveIndex,
+    intake::Intake,
     state::ShardState,
     transaction::{self, Done},
 };
@@ -43,6 +44,8 @@ pub struct ShardView {
     pub counters: Counters,
     /// The generations of the index; at least those that the state names.
     live_indexes: ArcSwap<Vec<Arc<LiveIndex>>>,
+    /// Where requests wait for the actor.
+    pub(super) intake: Intake,
     /// The commit log's own: what is applied, and by which of the shard's owners.
     pub(super) applied: Mutex<Applied>,
 }
@@ -155,6 +158,7 @@ impl ShardView {
             disk_full: AtomicBool::new(false),
             counters: Counters::default(),
             live_indexes: ArcSwap::default(),
+            intake: Intake::default(),
             applied: Mutex::new(Applied { state, epoch: 0 }),
         }
     }

@@ -22,7 +22,8 @@ pub fn torn_bytes(folder: &Path) -> io::Result<u64> {
         Err(error) => return Err(error),
     };
     journals.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
-    journals.sort();
+    // Numbers have six digits or more.
+    journals.sort_by_key(|path| (path.as_os_str().len(), path.clone()));
     match journals.last() {
         Some(newest) => Ok(torn_tail(&fs::read(newest)?) as u64),
         None => Ok(0),
@@ -82,6 +83,16 @@ mod tests {
         assert_eq!(torn_tail(&[]), 0);
         let journal = [record(1, 100), record(1, 5)].concat();
         assert_eq!(torn_tail(&journal), 0);
+    }
+
+    #[test]
+    fn the_newest_journal_counts_whatever_the_length_of_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("999999.log"), record(1, 5)).unwrap();
+        fs::write(folder.path().join("1000000.log"), &record(1, 5)[..9]).unwrap();
+        fs::write(folder.path().join("LOG"), "not a journal").unwrap();
+        assert_eq!(torn_bytes(folder.path()).unwrap(), 9);
+        assert_eq!(torn_bytes(&folder.path().join("missing")).unwrap(), 0);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 """The node's clock when the machine's is wrong: it never goes back, and a jump forward destroys nothing."""
 
 import sys
+import time
 
 import pytest
 from azure.cosmos import PartitionKey, exceptions
@@ -105,3 +106,32 @@ def test_jump_forward_pauses_purging_until_it_is_confirmed(node):
     wait_until(lambda: documents_stored(node) == 2, "the purge goes on after the jump is confirmed")
     assert status(node)["purgingPaused"] is False
 
+
+
+def jumped(node):
+    """A node whose clock has jumped forward, over the deadline of ten items that are stored."""
+    items = container(node)
+    for n in range(10):
+        items.create_item({"id": f"mortal {n}", "pk": "p", "ttl": 300})
+    set_ahead(node, JUMP_SECONDS)
+    items.create_item({"id": "stays", "pk": "p"})
+    wait_until(lambda: status(node)["purgingPaused"], "the jump is noticed")
+    return items
+
+
+def test_jump_that_is_taken_back_under_a_running_node_destroys_nothing(node):
+    jumped(node)
+    set_ahead(node, 0)
+    # Two ticks of the purger, in which it must not stir.
+    time.sleep(1.5)
+    assert status(node)["purgingPaused"], "the time already issued is still ahead"
+    assert documents_stored(node) == 11
+
+
+def test_clean_stop_during_a_jump_destroys_nothing(node):
+    jumped(node)
+    node.stop()
+    set_ahead(node, 0)
+    node.start()
+    assert len(list(container(node).read_all_items())) == 11
+    assert documents_stored(node) == 11

@@ -564,7 +564,7 @@ def finality_survives_a_crash(bench):
 
 @scenario
 def expiry_is_final_for_items_not_yet_purged(bench):
-    node = bench.own_node(arguments=["--set", "ttl.purge_slice_items_max=1"])
+    node = bench.own_node()
     database = node.client().create_database("d")
     changed = {name: database.create_container(name, PartitionKey("/pk"), default_ttl=3) for name in ["raised", "off"]}
     for container in changed.values():

@@ -1,6 +1,6 @@
 //! 1,000 items that fall due in one second among all those that do not.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use super::Context;
 use super::million::CONTAINER;
@@ -9,6 +9,7 @@ use crate::bench::node::Node;
 use crate::bench::report::{Bar, Unit};
 use crate::bench::request::{ItemRead, container_link};
 use crate::bench::scripts::{Cargo, Due};
+use crate::clock;
 use crate::model::error::{Error, Result};
 
 const CASE: &str = "few due";
@@ -47,7 +48,7 @@ pub async fn run(context: &Context<'_>, node: &Node) -> Result<()> {
         }
         tokio::time::sleep(POLL).await;
     }
-    let lag = since_epoch().as_secs_f64() - due as f64;
+    let lag = clock::wall().as_secs_f64() - due as f64;
     context.add(
         CASE,
         "1,000 items purged after their second",
@@ -72,11 +73,6 @@ async fn written_at(node: &Node, number: u32) -> Result<u64> {
         .ok_or_else(|| Error::unavailable("an item has no _ts"))
 }
 
-fn since_epoch() -> Duration {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or(Duration::ZERO)
-}
-
 fn until_next_second() -> Duration {
-    Duration::from_secs(1) - Duration::from_nanos(u64::from(since_epoch().subsec_nanos()))
+    Duration::from_secs(1) - Duration::from_nanos(u64::from(clock::wall().subsec_nanos()))
 }

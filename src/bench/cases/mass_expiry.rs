@@ -15,6 +15,7 @@ use crate::bench::process::disk_bytes;
 use crate::bench::report::{Bar, Unit};
 use crate::bench::scripts::{Cargo, Due, DueBounds, PointReads};
 use crate::bench::signer::unix_seconds;
+use crate::clock;
 use crate::model::error::{Error, Result};
 
 const CASE: &str = "mass expiry";
@@ -329,8 +330,7 @@ fn latest_due(cargo: &Cargo) -> f64 {
 }
 
 fn now() -> f64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.unwrap_or(Duration::ZERO).as_secs_f64()
+    clock::wall().as_secs_f64()
 }
 
 async fn sleep_until(second: f64) {

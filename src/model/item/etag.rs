@@ -45,16 +45,24 @@ impl fmt::Display for Etag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::with_capacity(DIGITS + GROUP_ENDS.len() + 2);
         text.push('"');
-        for place in 0..DIGITS {
-            if GROUP_ENDS.contains(&place) {
+        for (place, byte) in self.0.to_be_bytes().into_iter().enumerate() {
+            if GROUP_ENDS.contains(&(2 * place)) {
                 text.push('-');
             }
-            let digit = (self.0 >> (4 * (DIGITS - 1 - place))) as u32 & 0xf;
-            text.extend(char::from_digit(digit, 16));
+            text.push(hexadecimal_digit(byte >> 4));
+            text.push(hexadecimal_digit(byte & 0xf));
         }
         text.push('"');
         f.write_str(&text)
     }
+}
+
+fn hexadecimal_digit(value: u8) -> char {
+    char::from(if value < 10 {
+        b'0' + value
+    } else {
+        b'a' + value - 10
+    })
 }
 
 /// The value of an If-Match or If-None-Match header, or of its twin in a batch operation.

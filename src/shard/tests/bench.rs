@@ -337,7 +337,8 @@ impl Bench {
             atomic,
             reply,
         };
-        self.shard.perform(request, &mut self.context);
+        self.view.intake.push(request);
+        self.shard.take_requests(&mut self.context);
         Answer(answer)
     }
 

@@ -44,7 +44,9 @@ fn a_group_of_the_owner_before_a_rebuild_is_refused_and_the_next_owner_writes_on
     };
     before.submit(
         group,
-        Box::new(move |number, outcome| drop(done.send((number, outcome.is_ok())))),
+        Box::new(move |number, outcome| {
+            let _ = done.send((number, outcome.is_ok()));
+        }),
     );
     assert_eq!(outcome.recv_timeout(PATIENCE), Ok((7, false)));
     let error = answer
@@ -99,7 +101,9 @@ fn a_commit_that_panics_is_reported_so_that_nobody_waits_for_ever() {
     };
     log.submit(
         group,
-        Box::new(move |number, outcome| drop(done.send((number, outcome.is_ok())))),
+        Box::new(move |number, outcome| {
+            let _ = done.send((number, outcome.is_ok()));
+        }),
     );
     assert_eq!(outcome.recv_timeout(PATIENCE), Ok((3, false)));
     assert!(

@@ -1,11 +1,16 @@
 //! Tests of the shard: by hand (`bench`: the actor's own code, with commits and time under the test's control) and as a whole
 //! (`node`: actors on arbiters, as in a running node).
 
+mod actors;
 mod bench;
 mod commits;
+mod damage;
 mod feeds;
+mod histories;
 mod index_changes;
 mod index_queries;
+mod model;
+mod node;
 mod purging;
 mod ttl;
 mod unique_keys;

@@ -34,6 +34,7 @@ fn take_slice(bench: &Bench, cursors: LaneCursors) -> purge::Slice {
         &rules,
         cursors,
         bench.clock.now(),
+        None,
     )
     .expect("a slice")
 }
@@ -173,6 +174,7 @@ fn what_was_passed_is_never_looked_at_again() {
         &rules,
         LaneCursors::START,
         bench.clock.now(),
+        None,
     );
     assert!(from_start.is_err(), "the traps work");
     let mut bench = bench.reopen();
@@ -393,4 +395,37 @@ fn nothing_is_purged_while_time_to_live_is_off() {
             .expect("readable")
             .is_some()
     );
+}
+
+#[test]
+fn an_item_that_expires_before_the_actor_hears_of_its_commit_is_purged() {
+    for body in [item("x"), item_with_ttl("x", 1)] {
+        let mut bench = Bench::with_unique_keys(after(1), &["/id"]);
+        let mut create = bench.send(1, &[Want::Create(body)], true);
+        let written = bench.write().expect("a group is under way");
+        bench.wait(1);
+        bench.stage_purge();
+        bench.tell(written);
+        bench.settle();
+        create.now().expect("created");
+        bench.purge();
+        assert_eq!(bench.raw_counts(), [0; 4], "the cursor passed it over");
+        bench.check_accounts();
+    }
+}
+
+#[test]
+fn an_item_that_expires_while_the_disk_is_slow_is_purged() {
+    let mut bench = Bench::new(DefaultTtl::NoDefault);
+    bench
+        .run(Want::Create(item_with_ttl("other", 5)))
+        .expect("created");
+    let mut create = bench.send(1, &[Want::Create(item_with_ttl("x", 2))], true);
+    bench.wait(5);
+    // What is due in the lane would lead the cursor behind the place where the pending entry will be.
+    bench.stage_purge();
+    bench.settle();
+    create.now().expect("created");
+    bench.purge();
+    assert_eq!(bench.raw_counts(), [0; 4], "the cursor was ahead of it");
 }

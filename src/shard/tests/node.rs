@@ -1,0 +1,133 @@
+//! Shards as a node runs them: actors on arbiters, commits on the blocking pool, files on the disk.
+
+use std::{path::Path, time::Duration};
+
+use actix::Arbiter;
+use futures_util::future::join_all;
+use serde_json::Value;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+use super::bench::{START, Want, epk, facts, small_resources, temporary_folder};
+use crate::shard::view::Page;
+use crate::{
+    clock::Clock,
+    model::{epk::EpkRange, error::Result, indexing_policy::IndexingPolicy, ttl::DefaultTtl},
+    shard::{
+        commit::Reply,
+        host::{Admission, ShardHandle, ShardHost},
+    },
+};
+
+/// How long a test waits for something that must happen.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub const ROOMY: Admission = Admission {
+    shard_requests_max: 10_000,
+    node_bytes_max: 1 << 30,
+};
+
+pub struct Node {
+    pub host: Arc<ShardHost>,
+    pub clock: Clock,
+    arbiters: Vec<Arbiter>,
+}
+
+/// Runs a test in a system of actors; one that hangs fails.
+pub fn run(test: impl Future<Output = ()>) {
+    actix::System::new().block_on(async {
+        tokio::time::timeout(PATIENCE, test)
+            .await
+            .expect("the test hangs");
+    });
+}
+
+impl Node {
+    pub fn start(folder: &Path) -> Self {
+        Self::with_admission(folder, ROOMY)
+    }
+
+    pub fn with_admission(folder: &Path, admission: Admission) -> Self {
+        let arbiters: Vec<Arbiter> = (0..2).map(|_| Arbiter::new()).collect();
+        let clock = Clock::manual(START);
+        let handles = arbiters.iter().map(Arbiter::handle).collect();
+        let host = ShardHost::new(handles, small_resources(), clock.clone(), folder, admission);
+        Self {
+            host,
+            clock,
+            arbiters,
+        }
+    }
+
+    pub fn open(&self, range_id: u32, default: DefaultTtl) -> Arc<ShardHandle> {
+        let policy = IndexingPolicy::default();
+        self.host.open(facts(range_id, &[]), default, &policy)
+    }
+
+    /// Returns when every arbiter has done what was asked of it before.
+    pub async fn arbiters_idle(&self) {
+        for arbiter in &self.arbiters {
+            let (done, wait) = tokio::sync::oneshot::channel();
+            arbiter.spawn_fn(move || {
+                let _ = done.send(());
+            });
+            wait.await.expect("the arbiter runs");
+        }
+    }
+}
+
+/// A folder on the disk: these tests are about what is durable.
+pub fn folder() -> TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+pub fn in_memory() -> TempDir {
+    temporary_folder()
+}
+
+pub async fn perform(shard: &ShardHandle, want: Want) -> Result<Reply> {
+    let operations = vec![want.operation(&shard.facts)];
+    shard.perform(epk(1), operations, true, 100).await
+}
+
+/// Carries out one operation, again while the shard is being rebuilt; the status.
+pub async fn status(shard: &ShardHandle, want: Want) -> u16 {
+    loop {
+        match perform(shard, want.clone()).await {
+            Ok(reply) => {
+                return reply.results[0]
+                    .as_ref()
+                    .map_or_else(|error| error.status(), |done| done.status);
+            }
+            Err(error) if error.message.contains("restarting") => tokio::task::yield_now().await,
+            Err(error) => return error.status(),
+        }
+    }
+}
+
+pub async fn create_all(
+    shard: &ShardHandle,
+    ids: impl Iterator<Item = String>,
+) -> Vec<Result<Reply>> {
+    join_all(ids.map(|id| perform(shard, Want::Create(super::bench::item(&id))))).await
+}
+
+/// Everything live in a shard, in key order.
+pub fn items(shard: &ShardHandle) -> Vec<Value> {
+    let mut page = Page::new(usize::MAX, usize::MAX);
+    let resume = shard
+        .with_view(|view| view.fill(&mut page, &EpkRange::full(), None, |_| false))
+        .expect("readable");
+    assert!(resume.is_none());
+    page.items
+        .iter()
+        .map(|item| serde_json::from_slice(item.stored.body()).expect("JSON"))
+        .collect()
+}
+
+pub fn ids(shard: &ShardHandle) -> Vec<String> {
+    items(shard)
+        .iter()
+        .map(|item| item["id"].as_str().expect("an id").to_owned())
+        .collect()
+}
