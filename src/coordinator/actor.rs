@@ -23,11 +23,12 @@ use crate::{
         rid::{ContainerRid, OfferRid},
         ttl::DefaultTtl,
     },
-    router::{ContainerRoute, RoutingTable, budget::Budget},
+    router::{ContainerRoute, RoutingTable, budget::Budget, table::computed_properties},
     shard::{
         facts::ShardFacts,
         host::{ShardHandle, ShardHost},
     },
+    sql::ComputedProperties,
 };
 
 /// How containers are made.
@@ -126,6 +127,7 @@ impl Coordinator {
             name_path: format!("dbs/{database_id}/colls/{id}").into(),
             rid_text: container.rid.to_text().into(),
             indexer: Indexer::for_writers(&container.definition.indexing_policy),
+            computed: computed(container),
             container: container.clone(),
         })
     }
@@ -159,6 +161,15 @@ impl Actor for Coordinator {
 }
 
 /// The container as clients see it.
+/// Definitions were checked when the container was made; one that an older node let through computes nothing.
+fn computed(container: &Container) -> ComputedProperties {
+    let definitions = container.definition.other.get("computedProperties");
+    computed_properties(definitions).unwrap_or_else(|failure| {
+        warn!(container = %container.rid, %failure, "computed properties are not usable");
+        ComputedProperties::default()
+    })
+}
+
 fn container_json(container: &Container) -> Vec<u8> {
     let map = with_system_properties(
         Owner::Container,

@@ -27,7 +27,7 @@ use crate::{
         offer::{Migration, Throughput},
         rid::{self, OfferRid},
     },
-    router::{ContainerRoute, RoutingTable},
+    router::{ContainerRoute, RoutingTable, table::computed_properties},
 };
 
 /// What the quota headers say an item may have, in KB.
@@ -239,6 +239,7 @@ pub async fn create_container(
     payload: web::Payload,
 ) -> Result<Response> {
     let definition = ContainerDefinition::from_json(&object(payload).await?)?;
+    computed_properties(definition.other.get("computedProperties"))?;
     let id = definition.id.clone();
     let throughput = throughput(call)?;
     let database = call.table().database_name(db).to_owned();
@@ -323,6 +324,7 @@ pub async fn replace_container(
     payload: web::Payload,
 ) -> Result<Response> {
     let body = object(payload).await?;
+    computed_properties(body.get("computedProperties"))?;
     let (database, id) = names(call, db, coll);
     let request = ReplaceContainer {
         database,

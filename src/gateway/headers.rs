@@ -20,8 +20,10 @@ header_names! {
     CONTINUATION = "x-ms-continuation";
     DATE = "x-ms-date";
     ENABLE_CROSS_PARTITION = "x-ms-documentdb-query-enablecrosspartition";
+    ENABLE_SCAN = "x-ms-documentdb-query-enable-scan";
     END_EPK = "x-ms-end-epk";
     GATEWAY_VERSION = "x-ms-gatewayversion";
+    INDEX_UTILIZATION = "x-ms-cosmos-index-utilization";
     INDEX_TRANSFORMATION_PROGRESS = "x-ms-documentdb-collection-index-transformation-progress";
     INTENDED_CONTAINER_RID = "x-ms-cosmos-intended-collection-rid";
     IS_QUERY = "x-ms-documentdb-isquery";
@@ -37,10 +39,15 @@ header_names! {
     OFFER_THROUGHPUT = "x-ms-offer-throughput";
     PARTITION_KEY = "x-ms-documentdb-partitionkey";
     PARTITION_KEY_RANGE_ID = "x-ms-documentdb-partitionkeyrangeid";
+    POPULATE_INDEX_METRICS = "x-ms-cosmos-populateindexmetrics";
+    POPULATE_INDEX_METRICS_V2 = "x-ms-cosmos-populateindexmetrics-v2";
+    POPULATE_QUERY_METRICS = "x-ms-documentdb-populatequerymetrics";
     POPULATE_QUOTA_INFO = "x-ms-documentdb-populatequotainfo";
     POST_TRIGGER = "x-ms-documentdb-post-trigger-include";
     PRE_TRIGGER = "x-ms-documentdb-pre-trigger-include";
     PREFER = "prefer";
+    QUERY_EXECUTION_INFO = "x-ms-cosmos-query-execution-info";
+    QUERY_METRICS = "x-ms-documentdb-query-metrics";
     QUERY_PLAN = "x-ms-cosmos-is-query-plan-request";
     READ_KEY_TYPE = "x-ms-read-key-type";
     REQUEST_CHARGE = "x-ms-request-charge";
@@ -51,6 +58,7 @@ header_names! {
     SESSION_TOKEN = "x-ms-session-token";
     START_EPK = "x-ms-start-epk";
     SUBSTATUS = "x-ms-substatus";
+    SUPPORTED_QUERY_FEATURES = "x-ms-cosmos-supported-query-features";
     VERSION = "x-ms-version";
     A_IM = "a-im";
 }

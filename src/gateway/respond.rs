@@ -51,7 +51,12 @@ impl Response {
     /// The error body of the protocol; its sub-status goes into a header.
     pub fn error(error: &Error, activity: &str) -> Self {
         let (status, substatus, code) = error.kind.wire();
-        let errors = json!({"Errors": [error.message]});
+        // The faults of a query are a JSON object already, which clients look into.
+        let errors = if error.message.starts_with("{\"") {
+            error.message.clone()
+        } else {
+            json!({"Errors": [error.message]}).to_string()
+        };
         let body = json!({"code": code, "message": format!("Message: {errors}\r\nActivityId: {activity}, bolide")});
         let mut response = Self::json(
             status,

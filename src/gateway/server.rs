@@ -10,7 +10,7 @@ use super::{
     dispatch::{self, Shared, Worker},
     health::{self, Health},
 };
-use crate::router::Router;
+use crate::router::{Router, query::QueryRoom};
 
 /// How long a client may take to send its headers, and an idle connection is kept.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,9 +32,11 @@ pub fn rest(listening: Listening, shared: Arc<Shared>) -> std::io::Result<Server
         workers,
         shutdown_seconds,
     } = listening;
+    let queries = Arc::new(QueryRoom::default());
     let server = HttpServer::new(move || {
         let router = Router {
             table: Arc::clone(&shared.table),
+            queries: Arc::clone(&queries),
         }
         .start();
         let worker = Worker {

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 
 use super::{
     continuation::{KeyContinuation, Resume},
+    query::QueryRoom,
     session::SessionToken,
     table::{ContainerRoute, RoutingTable},
 };
@@ -27,6 +28,7 @@ use crate::{
 
 pub struct Router {
     pub table: Arc<ArcSwap<RoutingTable>>,
+    pub queries: Arc<QueryRoom>,
 }
 
 impl Actor for Router {

@@ -4,6 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use bytes::Bytes;
 use bytestring::ByteString;
+use serde_json::Value;
 
 use super::budget::Budget;
 use crate::{
@@ -15,6 +16,7 @@ use crate::{
         rid::{ContainerRid, DatabaseRid},
     },
     shard::host::ShardHandle,
+    sql::ComputedProperties,
 };
 
 #[derive(Default)]
@@ -28,6 +30,8 @@ pub struct ContainerRoute {
     pub database: String,
     pub id: String,
     pub container: Container,
+    /// Its computed properties, ready for queries.
+    pub computed: ComputedProperties,
     /// The container as clients see it.
     pub json: Bytes,
     /// In key order, tiling the whole key space.
@@ -100,6 +104,15 @@ impl RoutingTable {
     pub fn routes(&self) -> impl Iterator<Item = &Arc<ContainerRoute>> {
         self.containers.values().flat_map(HashMap::values)
     }
+}
+
+/// The computed properties of a container, from that property of its definition.
+pub fn computed_properties(definitions: Option<&Value>) -> Result<ComputedProperties> {
+    let definitions = definitions.and_then(Value::as_array).into_iter().flatten();
+    ComputedProperties::parse(definitions.filter_map(|definition| {
+        let name = definition.get("name").and_then(Value::as_str)?;
+        Some((name, definition.get("query").and_then(Value::as_str)?))
+    }))
 }
 
 impl ContainerRoute {

@@ -203,7 +203,9 @@ impl Shard {
 
     /// For how many more requests the actor is worth waking.
     fn wake_at(&self) -> usize {
-        if self.committing {
+        if self.closing.is_some() {
+            1
+        } else if self.committing {
             // Fewer wait for the group to end, when the actor wakes up anyway.
             WAKE_WHILE_COMMITTING
         } else {
@@ -217,12 +219,14 @@ impl Shard {
         let clients = answered + self.next.waiting.len();
         if answered >= GATHER_CLIENTS_MIN {
             self.gather_until = clients * 3 / 4;
-            let patience = context.run_later(GATHER_TIME_MAX, |shard, context| {
-                shard.gather_until = 0;
-                shard.take_requests(context);
-            });
-            self.gather_timer = Some(patience);
+            self.gather_timer = Some(context.run_later(GATHER_TIME_MAX, Self::stop_gathering));
         }
+    }
+
+    /// Commits what there is, however few have come.
+    pub(super) fn stop_gathering(&mut self, context: &mut Context<Self>) {
+        self.gather_until = 0;
+        self.take_requests(context);
     }
 
     fn decide(&mut self, request: Perform) {
@@ -619,9 +623,10 @@ impl Handler<Close> for Shard {
     type Result = ();
 
     fn handle(&mut self, message: Close, context: &mut Self::Context) {
-        self.gather_until = 0;
-        self.take_requests(context);
+        self.stop_gathering(context);
         self.closing = Some(message.closed);
+        // From now on everybody is refused at once.
+        self.view.intake.wake_at(1);
         self.finish_closing(context);
     }
 }

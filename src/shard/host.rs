@@ -263,21 +263,23 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
 fn rebuild(handle: &Arc<ShardHandle>) {
     let Ok(view) = handle.view() else { return };
     view.counters.restarts.fetch_add(1, Ordering::Relaxed);
-    let handle = Arc::clone(handle);
-    // Not here: this may run while a panic unwinds, and opening waits for the disk.
-    std::thread::spawn(move || {
-        if view.disk_full() {
-            reopen(&handle, view);
-        } else {
-            let ShardFacts {
-                container,
-                range_id,
-                ..
-            } = &handle.facts;
-            error!(%container, range = range_id, "shard actor panicked; rebuilding it from disk");
-            start_actor(&handle, view);
-        }
-    });
+    let rebuilt = Arc::clone(handle);
+    // Not here: this may run while a panic unwinds.
+    if view.disk_full() {
+        // Waits for the last reader and for the disk.
+        std::thread::spawn(move || reopen(&rebuilt, view));
+        return;
+    }
+    let ShardFacts {
+        container,
+        range_id,
+        ..
+    } = &handle.facts;
+    error!(%container, range = range_id, "shard actor panicked; rebuilding it from disk");
+    handle
+        .host
+        .arbiter()
+        .spawn_fn(move || start_actor(&rebuilt, view));
 }
 
 /// Opens the engine anew: after a full disk it takes no writes any more. Whoever reads in between is told to try again.
@@ -398,6 +400,9 @@ impl ShardHandle {
         atomic: bool,
         bytes: usize,
     ) -> Result<Reply> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(closed());
+        }
         let _permit = self.admit(bytes)?;
         let (reply, answer) = oneshot::channel();
         let request = Perform {
@@ -482,7 +487,13 @@ impl ShardHandle {
         let Some(view) = self.finish().await else {
             return;
         };
-        let flushed = tokio::task::spawn_blocking(move || view.engine.flush()).await;
+        let flushed = tokio::task::spawn_blocking(move || {
+            let flushed = view.engine.flush();
+            // Nobody waits at the end of the node for files that are being rewritten.
+            view.engine.halt();
+            flushed
+        })
+        .await;
         if let Ok(Err(failure)) = flushed {
             warn!(range = self.facts.range_id, %failure, "the write buffer could not be handed to the disk; the journal has it");
         }
@@ -503,9 +514,15 @@ impl ShardHandle {
 
     /// Closes the shard and removes its files.
     pub async fn destroy(&self) -> std::io::Result<()> {
-        drop(self.finish().await);
+        let view = self.finish().await;
         let folder = self.host.shard_folder(&self.facts);
-        tokio::task::spawn_blocking(move || std::fs::remove_dir_all(folder)).await??;
+        tokio::task::spawn_blocking(move || {
+            if let Some(view) = view {
+                view.engine.halt();
+            }
+            std::fs::remove_dir_all(folder)
+        })
+        .await??;
         info!(container = %self.facts.container, range = self.facts.range_id, "shard removed");
         Ok(())
     }

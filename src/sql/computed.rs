@@ -64,7 +64,7 @@ impl ComputedProperties {
         Ok(Self(properties))
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 

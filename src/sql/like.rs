@@ -48,37 +48,57 @@ impl Pattern {
         Self { parts }
     }
 
-    /// Takes at most pattern × text steps: only the last run ever has to grow.
+    /// Takes at most pattern × text comparisons: only the last run ever has to grow.
     pub fn matches(&self, text: &str) -> bool {
+        self.matches_within(text, u64::MAX).0 == Some(true)
+    }
+
+    /// The answer, unless it takes more than so many comparisons, and how many it took.
+    pub fn matches_within(&self, text: &str, comparisons_max: u64) -> (Option<bool>, u64) {
+        let mut comparisons = 0;
+        let answer = self.search(text, &mut || {
+            comparisons += 1;
+            comparisons <= comparisons_max
+        });
+        (answer, comparisons)
+    }
+
+    /// `None` once no further comparison is allowed.
+    fn search(&self, text: &str, may_compare: &mut impl FnMut() -> bool) -> Option<bool> {
         let mut parts = self.parts.as_slice();
         let mut text = text.chars();
         let mut retry: Option<(&[Part], std::str::Chars<'_>)> = None;
         loop {
+            if !may_compare() {
+                return None;
+            }
             match parts.split_first() {
                 Some((Part::Run, after)) => {
                     if after.is_empty() {
-                        return true;
+                        return Some(true);
                     }
                     retry = Some((after, text.clone()));
                     parts = after;
                     continue;
                 }
                 Some((part, after)) => {
-                    let Some(c) = text.next() else { return false };
+                    let Some(c) = text.next() else {
+                        return Some(false);
+                    };
                     if part.takes(c) {
                         parts = after;
                         continue;
                     }
                 }
-                None if text.as_str().is_empty() => return true,
+                None if text.as_str().is_empty() => return Some(true),
                 None => {}
             }
             // The last run takes one character more.
             let Some((after, from)) = &mut retry else {
-                return false;
+                return Some(false);
             };
             if from.next().is_none() {
-                return false;
+                return Some(false);
             }
             parts = after;
             text = from.clone();

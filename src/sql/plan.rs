@@ -59,11 +59,12 @@ impl Plan {
     }
 
     /// The plan that sends the query as it is: right where there is only one partition.
-    #[must_use]
-    pub fn pass_through(mut self) -> Self {
-        self.query_info = Info::default().render(String::new());
-        self.needs.clear();
-        self
+    pub fn as_it_is() -> Self {
+        Self {
+            query_info: Info::default().render(String::new()),
+            needs: Vec::new(),
+            partition_keys: PartitionKeys::All,
+        }
     }
 
     /// The whole answer; `query_ranges` are ranges of effective partition keys.

@@ -1,9 +1,8 @@
 //! A query made ready to run: names are slots, parameters are constants, functions are pointers.
 
 use super::ast::{BinaryOp, SubqueryKind, UnaryOp};
-use super::functions::{Aggregate, Function};
+use super::functions::{Aggregate, Compiled, Function};
 use super::like::Pattern;
-use regex::Regex;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -116,7 +115,7 @@ pub enum Node {
     },
     Regex {
         text: Box<Node>,
-        regex: Box<Regex>,
+        regex: Box<Compiled>,
     },
     Array(Vec<Node>),
     Object(Vec<(String, Node)>),

@@ -4,7 +4,7 @@ use super::ast::{Collection, Expr, SelectQuery, Selection};
 use super::bind::bind;
 use super::computed::ComputedProperties;
 use super::eval::{Context, Flow, Scope, eval};
-use super::execute::{Execution, matching};
+use super::execute::{Execution, matching, project_stages};
 use super::parser;
 use super::partition::{PartitionKeys, constant, partition_keys};
 use super::program::Program;
@@ -12,12 +12,14 @@ pub use super::program::Window as OffsetLimit;
 use super::wanted::Wanted;
 use crate::model::error::{Error, Result};
 use serde_json::Value;
+use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A query, parsed and bound to its parameters.
 #[derive(Debug)]
 pub struct Query {
     syntax: SelectQuery,
-    stages: Vec<Program>,
+    stages: Arc<Vec<Program>>,
     parameters: Vec<(String, Value)>,
     wanted: Wanted,
     computed: Vec<String>,
@@ -50,7 +52,7 @@ impl Query {
         let wanted = Wanted::of(&syntax, computed);
         Ok(Self {
             syntax,
-            stages,
+            stages: Arc::new(stages),
             parameters: parameters.to_vec(),
             wanted,
             computed: computed.names().map(str::to_owned).collect(),
@@ -69,13 +71,17 @@ impl Query {
         self.now_ms
     }
 
-    pub(super) fn stages(&self) -> &[Program] {
+    pub(super) fn stages(&self) -> &Arc<Vec<Program>> {
         &self.stages
     }
 
     /// The syntax tree, for those who look for an index.
     pub fn syntax(&self) -> &SelectQuery {
         &self.syntax
+    }
+
+    pub fn parameters(&self) -> &[(String, Value)] {
+        &self.parameters
     }
 
     /// A value that an expression of the syntax tree is, if it is written or given.
@@ -119,6 +125,35 @@ impl Query {
         self.reads_items() && last.is_streaming() && before.iter().all(Program::is_item_wise)
     }
 
+    /// How the rows come about.
+    pub fn shape(&self) -> Shape {
+        let Some((last, before)) = self.stages.split_last() else {
+            return Shape::Whole;
+        };
+        if !self.reads_items() || !before.iter().all(Program::is_item_wise) {
+            Shape::Whole
+        } else if last.is_streaming() {
+            Shape::Streaming
+        } else if last.grouping.is_none() && !last.distinct {
+            Shape::Ordered
+        } else {
+            Shape::Whole
+        }
+    }
+
+    /// For each column of ORDER BY whether it is descending.
+    pub fn descending(&self) -> Vec<bool> {
+        let last = self.stages.last();
+        last.map_or_else(Vec::new, |last| {
+            last.order_by.iter().map(|key| key.descending).collect()
+        })
+    }
+
+    /// Whether there is a condition that an item may fail.
+    pub fn filters(&self) -> bool {
+        self.syntax.filter.is_some()
+    }
+
     pub fn top(&self) -> Option<u64> {
         self.stages.last()?.top
     }
@@ -128,8 +163,21 @@ impl Query {
     }
 
     /// Begins an evaluation over items.
-    pub fn start(&self) -> Execution<'_> {
-        Execution::new(self)
+    pub fn start(&self) -> Execution {
+        Execution::new(self, true)
+    }
+
+    /// Begins an evaluation whose rows are not cut by TOP and OFFSET LIMIT at the end.
+    pub fn start_uncut(&self) -> Execution {
+        Execution::new(self, false)
+    }
+
+    /// Evaluates items one by one.
+    pub fn item_rows(&self) -> ItemRows<'_> {
+        ItemRows {
+            query: self,
+            context: Context::new(self.now_ms),
+        }
     }
 
     /// Evaluates the whole query over all items in scope.
@@ -150,44 +198,105 @@ impl Query {
     /// The rows of one item of a streaming query, after WHERE and without regard to TOP and
     /// OFFSET LIMIT.
     pub fn project(&self, item: &Value) -> Result<Vec<Value>> {
-        let mut found = Vec::new();
-        self.project_each(item, &mut |row| {
-            found.push(row);
-            Ok(Flow::More)
-        })?;
-        Ok(found)
-    }
-
-    /// Like [`Query::project`], row by row; the visitor may break off.
-    pub fn project_each(
-        &self,
-        item: &Value,
-        visit: &mut dyn FnMut(Value) -> Result<Flow>,
-    ) -> Result<Flow> {
         if !self.is_streaming() {
             return Err(Error::internal(
                 "the query's rows do not depend on one item alone",
             ));
         }
-        project_stages(&self.stages, item, &Context::new(self.now_ms), visit)
+        let mut found = Vec::new();
+        self.item_rows().each(item, &mut |row| {
+            found.extend(row.value()?);
+            Ok(Flow::More)
+        })?;
+        Ok(found)
     }
 
     /// Whether FROM and WHERE let at least one row of the item through.
     pub fn matches(&self, item: &Value) -> Result<bool> {
-        let Some(first) = self.stages.first() else {
+        self.item_rows().matches(item)
+    }
+}
+
+/// How the rows of a query come about, and so how it can be run page by page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// The rows of each item as they are, in any order of the items.
+    Streaming,
+    /// The rows of each item, in the order of their keys.
+    Ordered,
+    /// All items must be seen before the first row is known, or none is looked at.
+    Whole,
+}
+
+/// Evaluates the rows of single items, without regard to TOP and OFFSET LIMIT; for queries that are
+/// [streaming](Shape::Streaming) or [ordered](Shape::Ordered).
+pub struct ItemRows<'q> {
+    query: &'q Query,
+    context: Context,
+}
+
+impl ItemRows<'_> {
+    /// Visits the rows that FROM and WHERE make of an item; the visitor may break off.
+    pub fn each(
+        &self,
+        item: &Value,
+        visit: &mut dyn FnMut(&Row<'_>) -> Result<Flow>,
+    ) -> Result<Flow> {
+        self.context.renew();
+        let context = &self.context;
+        let Some((last, before)) = self.query.stages.split_last() else {
+            return Ok(Flow::More);
+        };
+        let mut rows = |item: &Value| {
+            matching(last, &Scope::root(Some(item)), context, &mut |scope| {
+                visit(&Row {
+                    program: last,
+                    scope,
+                    context,
+                })
+            })
+        };
+        if before.is_empty() {
+            return rows(item);
+        }
+        project_stages(before, item, context, &mut |value| rows(&value))
+    }
+
+    /// Whether FROM and WHERE let at least one row of the item through.
+    pub fn matches(&self, item: &Value) -> Result<bool> {
+        let Some(first) = self.query.stages.first() else {
             return Ok(false);
         };
+        self.context.renew();
         let mut found = false;
-        matching(
-            first,
-            &Scope::root(Some(item)),
-            &Context::new(self.now_ms),
-            &mut |_| {
-                found = true;
-                Ok(Flow::Enough)
-            },
-        )?;
+        matching(first, &Scope::root(Some(item)), &self.context, &mut |_| {
+            found = true;
+            Ok(Flow::Enough)
+        })?;
         Ok(found)
+    }
+}
+
+/// A row that the conditions let through, not yet worked out.
+pub struct Row<'r> {
+    program: &'r Program,
+    scope: &'r Scope<'r>,
+    context: &'r Context,
+}
+
+impl Row<'_> {
+    /// The values of the ORDER BY columns; `None` is undefined.
+    pub fn keys(&self) -> Result<Vec<Option<Value>>> {
+        let keys = self.program.order_by.iter();
+        keys.map(|key| Ok(eval(&key.node, self.scope, self.context)?.map(Cow::into_owned)))
+            .collect()
+    }
+
+    /// What is selected; a row that is undefined is none.
+    pub fn value(&self) -> Result<Option<Value>> {
+        eval(&self.program.projection, self.scope, self.context)?
+            .map(|value| self.context.own(value))
+            .transpose()
     }
 }
 
@@ -212,27 +321,6 @@ fn reads_items(query: &SelectQuery) -> bool {
         Some(Collection::Path { .. }) => true,
         Some(Collection::Subquery(inner)) => reads_items(inner),
     }
-}
-
-fn project_stages(
-    stages: &[Program],
-    item: &Value,
-    context: &Context,
-    visit: &mut dyn FnMut(Value) -> Result<Flow>,
-) -> Result<Flow> {
-    let Some((first, rest)) = stages.split_first() else {
-        return Ok(Flow::More);
-    };
-    matching(
-        first,
-        &Scope::root(Some(item)),
-        context,
-        &mut |row| match eval(&first.projection, row, context)? {
-            None => Ok(Flow::More),
-            Some(value) if rest.is_empty() => visit(context.own(value)?),
-            Some(value) => project_stages(rest, &value, context, visit),
-        },
-    )
 }
 
 /// The condition of a patch: all that follows `SELECT *`.

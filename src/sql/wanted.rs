@@ -40,6 +40,7 @@ impl Wanted {
         let mut deserializer = serde_json::Deserializer::from_slice(bytes);
         let read = match self {
             Self::All => serde_json::from_slice(bytes),
+            Self::Only(names) if names.is_empty() => return Ok(Value::Object(Map::new())),
             Self::Only(names) => Properties(names).deserialize(&mut deserializer),
         };
         read.map_err(|error| Error::internal(format!("a stored item cannot be read: {error}")))

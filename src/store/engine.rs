@@ -343,6 +343,11 @@ impl Engine {
         Ok(self.db.flush()?)
     }
 
+    /// Ends rewriting of files and whatever else the engine does on its own. Nothing can be flushed after that.
+    pub fn halt(&self) {
+        self.db.cancel_all_background_work(true);
+    }
+
     /// Tries whether the disk has room, with a file of its own: an engine that met a full disk takes no writes until it is reopened.
     pub fn probe(&self) -> Result<(), EngineError> {
         let path = self.folder.join("probe");

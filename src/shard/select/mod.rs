@@ -196,9 +196,9 @@ impl<'v> Candidates<'v> {
     }
 
     /// The next live item.
-    #[allow(
+    #[expect(
         clippy::should_implement_trait,
-        reason = "an item is lent until the next one"
+        reason = "an item borrows from the selection"
     )]
     pub fn next(&mut self) -> Result<Step<'_>> {
         loop {

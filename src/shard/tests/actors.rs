@@ -2,13 +2,16 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures_util::future::join;
 
 use super::{
-    bench::{Want, after, body, item},
+    bench::{Want, after, body, epk, item},
     node::{self, Node, ROOMY, create_all, ids, in_memory, perform, status},
 };
 use crate::{
@@ -380,5 +383,77 @@ fn the_purger_of_a_running_shard_removes_what_expires() {
         }
         assert_eq!(view.counters.purged.load(Ordering::Relaxed), 1_500);
         assert_eq!(view.state().bytes, 0);
+    });
+}
+
+/// Rounds of the race below.
+const RACES: u32 = 150;
+
+#[test]
+fn readers_on_other_threads_never_see_an_expired_item_again() {
+    let folder = in_memory();
+    node::run(async {
+        let node = Node::start(folder.path());
+        let shard = node.open(0, after(3));
+        let view = view(&shard);
+        let stop = Arc::new(AtomicBool::new(false));
+        // A second of this clock takes a fraction of a millisecond, so that items fall due while the default is being changed.
+        let ticker = {
+            let (clock, stop) = (node.clock.clone(), Arc::clone(&stop));
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    clock.set(clock.now() + 1);
+                    std::thread::sleep(std::time::Duration::from_micros(300));
+                }
+            })
+        };
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let (view, stop) = (Arc::clone(&view), Arc::clone(&stop));
+                std::thread::spawn(move || {
+                    let (mut last, mut gone, mut misses) = (None, HashSet::new(), 0_u32);
+                    while !stop.load(Ordering::Relaxed) {
+                        match view.read(&epk(1), "x", None) {
+                            Ok(done) => {
+                                let etag = done.etag.expect("an etag").to_bytes();
+                                assert!(
+                                    !gone.contains(&etag),
+                                    "an item came back after it had expired"
+                                );
+                                last = Some(etag);
+                            }
+                            Err(_) => {
+                                misses += 1;
+                                gone.extend(last.take());
+                            }
+                        }
+                    }
+                    misses
+                })
+            })
+            .collect();
+        for _ in 0..RACES {
+            status(&shard, Want::Upsert(item("x"))).await;
+            shard
+                .change_default_ttl(after(3), node.clock.now())
+                .await
+                .expect("changed");
+            // The second of a change is chosen before the shard hears of it.
+            let chosen = node.clock.now();
+            tokio::task::yield_now().await;
+            shard
+                .change_default_ttl(after(1_000_000), chosen)
+                .await
+                .expect("changed");
+            tokio::task::yield_now().await;
+        }
+        stop.store(true, Ordering::Relaxed);
+        ticker.join().expect("no panic");
+        for reader in readers {
+            assert!(
+                reader.join().expect("no reader saw it come back") > 0,
+                "the race was run"
+            );
+        }
     });
 }

@@ -386,6 +386,8 @@ impl Bench {
         let handle = self.runtime.handle().clone();
         let _inside = handle.enter();
         self.shard.committed(number, outcome, &mut self.context);
+        // No timer runs here: nobody is waited for.
+        self.shard.stop_gathering(&mut self.context);
     }
 
     /// Whether a group is under way.
@@ -407,6 +409,7 @@ impl Bench {
         }
         self.shard
             .committed(group.number, Err(failure), &mut self.context);
+        self.shard.stop_gathering(&mut self.context);
     }
 
     /// Commits until nothing is left to commit.

@@ -6,6 +6,7 @@ mod scope;
 
 pub use scope::{Context, Frame, Scope, size};
 
+use super::STEP_BYTES;
 use super::ast::{BinaryOp, SubqueryKind, UnaryOp};
 use super::compare::{compare_defined, equal};
 use super::execute;
@@ -125,8 +126,7 @@ pub fn truth(node: &Node, scope: &Scope<'_>, context: &Context) -> Result<Option
             let Some(Value::String(text)) = text.as_deref() else {
                 return Ok(None);
             };
-            context.charge_bytes(text.len())?;
-            Ok(Some(regex.is_match(text)))
+            Ok(Some(regex.is_match(text, context)?))
         }
         Node::Subquery(SubqueryKind::Exists, program) => {
             Ok(Some(execute::exists(program, scope, context)?))
@@ -166,15 +166,26 @@ fn like(
         return Ok(None);
     };
     match pattern {
-        LikePattern::Constant(pattern) => Ok(Some(pattern.matches(text))),
+        LikePattern::Constant(pattern) => matches(pattern, text, context),
         LikePattern::Computed { pattern, escape } => {
             let pattern = eval(pattern, scope, context)?;
             let Some(Value::String(pattern)) = pattern.as_deref() else {
                 return Ok(None);
             };
             context.charge_bytes(text.len().saturating_add(pattern.len()))?;
-            Ok(Some(Pattern::new(pattern, *escape).matches(text)))
+            matches(&Pattern::new(pattern, *escape), text, context)
         }
+    }
+}
+
+/// Charges for the comparisons that a pattern takes.
+fn matches(pattern: &Pattern, text: &str, context: &Context) -> Result<Option<bool>> {
+    let comparisons_max = context.steps_left().saturating_mul(STEP_BYTES as u64);
+    let (answer, comparisons) = pattern.matches_within(text, comparisons_max);
+    context.charge(comparisons / STEP_BYTES as u64)?;
+    match answer {
+        Some(_) => Ok(answer),
+        None => context.charge(u64::MAX).map(|()| None),
     }
 }
 

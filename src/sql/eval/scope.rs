@@ -83,6 +83,10 @@ impl Context {
         self.steps_left.set(STEPS_PER_ITEM_MAX);
     }
 
+    pub fn steps_left(&self) -> u64 {
+        self.steps_left.get()
+    }
+
     pub fn charge(&self, steps: u64) -> Result<()> {
         match self.steps_left.get().checked_sub(steps) {
             Some(left) => {

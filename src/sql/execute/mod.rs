@@ -14,31 +14,68 @@ use crate::sql::program::Program;
 use crate::sql::query::Query;
 use groups::Groups;
 use output::Output;
+pub use output::compare_keys;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// A query under way: push the items in scope, then take the rows.
-pub struct Execution<'q> {
-    stages: Vec<Stage<'q>>,
+pub struct Execution {
+    programs: Arc<Vec<Program>>,
+    /// The first stage that must see more than one row at a time, or the last one. Rows of an item
+    /// go through those before it at once.
+    lead: usize,
+    /// From the lead on.
+    stages: Vec<Stage>,
     context: Context,
 }
 
-impl<'q> Execution<'q> {
-    pub(in crate::sql) fn new(query: &'q Query) -> Self {
-        let context = Context::new(query.now_ms());
+/// A row and the values by which it was ordered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FinishedRow {
+    pub keys: Vec<Option<Value>>,
+    pub value: Value,
+}
+
+impl Execution {
+    /// Without `cut` the rows are not cut by the outermost TOP and OFFSET LIMIT.
+    pub(in crate::sql) fn new(query: &Query, cut: bool) -> Self {
+        let programs = Arc::clone(query.stages());
+        let last = programs.len().saturating_sub(1);
+        let lead = programs
+            .iter()
+            .position(|program| !program.is_item_wise())
+            .unwrap_or(last);
+        let stages = programs.iter().enumerate().skip(lead);
         Self {
-            stages: query.stages().iter().map(Stage::new).collect(),
-            context,
+            stages: stages
+                .map(|(at, program)| Stage::new(program, cut || at < last))
+                .collect(),
+            lead,
+            context: Context::new(query.now_ms()),
+            programs,
         }
     }
 
     /// Takes one item. `Enough` says that no further item can change the result.
     pub fn push(&mut self, item: &Value) -> Result<Flow> {
-        self.context.renew();
-        match self.stages.first_mut() {
-            Some(stage) => stage.push(&Scope::root(Some(item)), &self.context),
-            None => Ok(Flow::Enough),
+        let Self {
+            programs,
+            lead,
+            stages,
+            context,
+        } = self;
+        context.renew();
+        let (Some(program), Some(stage)) = (programs.get(*lead), stages.first_mut()) else {
+            return Ok(Flow::Enough);
+        };
+        let before = programs.get(..*lead).unwrap_or_default();
+        if before.is_empty() {
+            return stage.push(program, &Scope::root(Some(item)), context);
         }
+        project_stages(before, item, context, &mut |row| {
+            stage.push(program, &Scope::root(Some(&row)), context)
+        })
     }
 
     /// What this part of the items comes to, to be taken in by another execution of the same
@@ -54,36 +91,45 @@ impl<'q> Execution<'q> {
     /// Takes in the items of another part. Where rows are equal in order, those of the part that
     /// came first stay first.
     pub fn absorb(&mut self, partial: Partial) -> Result<Flow> {
-        match self.stages.first_mut() {
-            Some(stage) => stage.absorb(partial),
-            None => Ok(Flow::Enough),
+        match (self.programs.get(self.lead), self.stages.first_mut()) {
+            (Some(program), Some(stage)) => stage.absorb(program, partial),
+            _ => Ok(Flow::Enough),
         }
     }
 
     /// About how many bytes are held until the end.
     pub fn held_bytes(&self) -> usize {
-        self.stages
-            .iter()
-            .map(|stage| stage.output.held_bytes)
-            .sum()
+        let held = |stage: &Stage| stage.output.held_bytes + stage.groups.held_bytes;
+        self.stages.iter().map(held).sum()
     }
 
     /// The rows, in their order.
     pub fn finish(self) -> Result<Vec<Value>> {
-        let Self { stages, context } = self;
-        let mut result: Option<Vec<Value>> = None;
-        for mut stage in stages {
+        let rows = self.finish_rows()?;
+        Ok(rows.into_iter().map(|row| row.value).collect())
+    }
+
+    /// The rows in their order, with the values of the outermost ORDER BY columns.
+    pub fn finish_rows(self) -> Result<Vec<FinishedRow>> {
+        let Self {
+            programs,
+            lead,
+            stages,
+            context,
+        } = self;
+        let mut result: Vec<FinishedRow> = Vec::new();
+        for (program, mut stage) in programs.iter().skip(lead).zip(stages) {
             context.renew();
-            for row in result.unwrap_or_default() {
+            for row in result {
                 context.renew();
-                if stage.push(&Scope::root(Some(&row)), &context)? == Flow::Enough {
+                if stage.push(program, &Scope::root(Some(&row.value)), &context)? == Flow::Enough {
                     break;
                 }
             }
             context.renew();
-            result = Some(stage.finish(&Scope::root(None), &context, true)?);
+            result = stage.finish(program, &Scope::root(None), &context, true)?;
         }
-        Ok(result.unwrap_or_default())
+        Ok(result)
     }
 }
 
@@ -108,9 +154,10 @@ fn unpack(keys: Vec<Vec<Value>>) -> Vec<Option<Value>> {
 
 /// All rows of a program within a scope.
 pub fn rows_of(program: &Program, scope: &Scope<'_>, context: &Context) -> Result<Vec<Value>> {
-    let mut stage = Stage::new(program);
-    stage.push(scope, context)?;
-    stage.finish(scope, context, false)
+    let mut stage = Stage::new(program, true);
+    stage.push(program, scope, context)?;
+    let rows = stage.finish(program, scope, context, false)?;
+    Ok(rows.into_iter().map(|row| row.value).collect())
 }
 
 /// Whether a program has a row within a scope.
@@ -144,33 +191,49 @@ pub fn matching(
     )
 }
 
+/// Passes an item through stages of which each makes rows of one row alone.
+pub fn project_stages(
+    stages: &[Program],
+    item: &Value,
+    context: &Context,
+    visit: &mut dyn FnMut(Value) -> Result<Flow>,
+) -> Result<Flow> {
+    let Some((first, rest)) = stages.split_first() else {
+        return Ok(Flow::More);
+    };
+    matching(
+        first,
+        &Scope::root(Some(item)),
+        context,
+        &mut |row| match eval(&first.projection, row, context)? {
+            None => Ok(Flow::More),
+            Some(value) if rest.is_empty() => visit(context.own(value)?),
+            Some(value) => project_stages(rest, &value, context, visit),
+        },
+    )
+}
+
 /// One program under way.
-struct Stage<'q> {
-    program: &'q Program,
+struct Stage {
     output: Output,
     groups: Groups,
 }
 
-impl<'q> Stage<'q> {
-    fn new(program: &'q Program) -> Self {
+impl Stage {
+    fn new(program: &Program, cut: bool) -> Self {
         let mut groups = Groups::default();
         if let Some(grouping) = program.grouping.as_ref().filter(|g| g.keys.is_empty()) {
             // Without keys there is one group, even of no rows.
             groups.group(Vec::new(), Vec::new(), grouping);
         }
         Self {
-            program,
-            output: Output::new(program),
+            output: Output::new(program, cut),
             groups,
         }
     }
 
-    fn push(&mut self, scope: &Scope<'_>, context: &Context) -> Result<Flow> {
-        let Self {
-            program,
-            output,
-            groups,
-        } = self;
+    fn push(&mut self, program: &Program, scope: &Scope<'_>, context: &Context) -> Result<Flow> {
+        let Self { output, groups } = self;
         if output.is_full() {
             return Ok(Flow::Enough);
         }
@@ -204,9 +267,9 @@ impl<'q> Stage<'q> {
         }
     }
 
-    fn absorb(&mut self, partial: Partial) -> Result<Flow> {
+    fn absorb(&mut self, program: &Program, partial: Partial) -> Result<Flow> {
         let foreign = || Error::internal("a partial result belongs to another query");
-        if let Some(grouping) = &self.program.grouping {
+        if let Some(grouping) = &program.grouping {
             for (keys, accumulators) in partial.groups {
                 let keys = unpack(keys);
                 let mut place = Vec::new();
@@ -225,7 +288,7 @@ impl<'q> Stage<'q> {
             return Ok(Flow::More);
         }
         for (keys, value) in partial.rows {
-            if keys.len() != self.program.order_by.len() {
+            if keys.len() != program.order_by.len() {
                 return Err(foreign());
             }
             if self.output.is_full() {
@@ -243,12 +306,14 @@ impl<'q> Stage<'q> {
     }
 
     /// The rows; at the outermost level each group has a budget of its own, as each item had.
-    fn finish(self, scope: &Scope<'_>, context: &Context, outermost: bool) -> Result<Vec<Value>> {
-        let Self {
-            program,
-            mut output,
-            groups,
-        } = self;
+    fn finish(
+        self,
+        program: &Program,
+        scope: &Scope<'_>,
+        context: &Context,
+        outermost: bool,
+    ) -> Result<Vec<FinishedRow>> {
+        let Self { mut output, groups } = self;
         for group in groups.states {
             if outermost {
                 context.renew();

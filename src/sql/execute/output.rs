@@ -1,5 +1,6 @@
 //! DISTINCT, ORDER BY, TOP and OFFSET LIMIT.
 
+use super::FinishedRow;
 use crate::model::error::Result;
 use crate::sql::compare::{canonical_key, compare_ordering};
 use crate::sql::eval::{Context, Flow, Scope, eval, size};
@@ -11,7 +12,7 @@ use std::collections::HashSet;
 
 /// Rows on their way out.
 pub struct Output {
-    pub rows: Vec<Ordered>,
+    pub rows: Vec<FinishedRow>,
     descending: Vec<bool>,
     seen: Option<HashSet<Vec<u8>>>,
     offset: u64,
@@ -19,22 +20,16 @@ pub struct Output {
     pub held_bytes: usize,
 }
 
-pub struct Ordered {
-    pub keys: Vec<Option<Value>>,
-    pub value: Value,
-}
-
 impl Output {
-    pub fn new(program: &Program) -> Self {
+    /// Without `cut`, TOP and OFFSET LIMIT are left to the caller.
+    pub fn new(program: &Program, cut: bool) -> Self {
         let (offset, limit) = program
             .window
+            .filter(|_| cut)
             .map_or((0, u64::MAX), |w| (w.offset, w.limit));
         // TOP counts before OFFSET skips.
-        let limit = limit.min(
-            program
-                .top
-                .map_or(u64::MAX, |top| top.saturating_sub(offset)),
-        );
+        let top = program.top.filter(|_| cut);
+        let limit = limit.min(top.map_or(u64::MAX, |top| top.saturating_sub(offset)));
         Self {
             rows: Vec::new(),
             descending: program.order_by.iter().map(|key| key.descending).collect(),
@@ -90,7 +85,7 @@ impl Output {
 
     pub fn insert(&mut self, keys: Vec<Option<Value>>, value: Value) {
         self.held_bytes += size(&value) + keys.iter().flatten().map(size).sum::<usize>();
-        self.rows.push(Ordered { keys, value });
+        self.rows.push(FinishedRow { keys, value });
         self.shrink();
     }
 
@@ -116,20 +111,16 @@ impl Output {
         rows.sort_by(|a, b| compare_keys(&a.keys, &b.keys, descending));
     }
 
-    pub fn finish(mut self) -> Vec<Value> {
+    pub fn finish(mut self) -> Vec<FinishedRow> {
         self.sort();
         let skip = usize::try_from(self.offset).unwrap_or(usize::MAX);
         let take = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        self.rows
-            .into_iter()
-            .skip(skip)
-            .take(take)
-            .map(|row| row.value)
-            .collect()
+        self.rows.into_iter().skip(skip).take(take).collect()
     }
 }
 
-fn compare_keys(a: &[Option<Value>], b: &[Option<Value>], descending: &[bool]) -> Ordering {
+/// The order of rows by the values of their ORDER BY columns.
+pub fn compare_keys(a: &[Option<Value>], b: &[Option<Value>], descending: &[bool]) -> Ordering {
     a.iter()
         .zip(b)
         .zip(descending)

@@ -29,7 +29,8 @@ pub enum TermResult {
 impl Query {
     /// The aggregates of a query that has one group of all its rows, if each of them is of a kind that terms can answer.
     pub fn term_aggregates(&self) -> Option<Vec<TermAggregate>> {
-        let [program] = self.stages() else {
+        let stages = self.stages();
+        let [program] = stages.as_slice() else {
             return None;
         };
         let grouping = program.grouping.as_ref().filter(|g| g.keys.is_empty())?;

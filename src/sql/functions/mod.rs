@@ -14,6 +14,7 @@ mod string;
 mod type_check;
 pub mod vector;
 
+pub use self::regex::Compiled;
 pub use aggregate::{Accumulator, Aggregate, Extreme};
 
 use super::compare::compare_defined;

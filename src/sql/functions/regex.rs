@@ -8,21 +8,44 @@ use crate::sql::program::Node;
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-/// The largest compiled expression.
-const COMPILED_BYTES_MAX: usize = 1024 * 1024;
+/// Sizes of compiled expressions, up to the largest that is taken, and what a byte of text is charged for each. The time of a match is
+/// bounded by the text times the states of the expression, however it is written.
+const SIZES: [(usize, u64); 4] = [
+    (10 * 1024, 0),
+    (40 * 1024, 8),
+    (160 * 1024, 32),
+    (1024 * 1024, 200),
+];
+/// Memory for the states that a match goes through.
+const STATES_BYTES_MAX: usize = 1024 * 1024;
 /// How deep the groups of an expression nest.
 const NESTING_MAX: u32 = 100;
-/// What compiling an expression during evaluation is charged.
+/// What compiling an expression of the smallest size during evaluation is charged; each size more costs four times as much.
 const COMPILATION_STEPS: u64 = 2_000;
+
+/// An expression and what using it costs.
+#[derive(Debug)]
+pub struct Compiled {
+    regex: Regex,
+    size: usize,
+}
+
+impl Compiled {
+    pub fn is_match(&self, text: &str, context: &Context) -> Result<bool> {
+        context.charge_bytes(text.len())?;
+        let (_, steps) = SIZES.get(self.size).copied().unwrap_or_default();
+        context.charge(steps.saturating_mul(text.len() as u64))?;
+        Ok(self.regex.is_match(text))
+    }
+}
 
 pub const FUNCTIONS: &[Function] = &[function("REGEXMATCH", 2, 3, regex_match)];
 
-pub fn compile(pattern: &str, modifiers: &str) -> Result<Regex, String> {
+pub fn compile(pattern: &str, modifiers: &str) -> Result<Compiled, String> {
     let mut builder = RegexBuilder::new(pattern);
     builder
-        .size_limit(COMPILED_BYTES_MAX)
-        .dfa_size_limit(COMPILED_BYTES_MAX);
-    builder.nest_limit(NESTING_MAX);
+        .nest_limit(NESTING_MAX)
+        .dfa_size_limit(STATES_BYTES_MAX);
     for modifier in modifiers.chars() {
         match modifier {
             'm' => builder.multi_line(true),
@@ -37,7 +60,15 @@ pub fn compile(pattern: &str, modifiers: &str) -> Result<Regex, String> {
             }
         };
     }
-    builder.build().map_err(|error| {
+    let mut outcome = Err(regex::Error::CompiledTooBig(0));
+    for (size, (bytes_max, _)) in SIZES.into_iter().enumerate() {
+        builder.size_limit(bytes_max);
+        outcome = builder.build().map(|regex| Compiled { regex, size });
+        if !matches!(outcome, Err(regex::Error::CompiledTooBig(_))) {
+            break;
+        }
+    }
+    outcome.map_err(|error| {
         let why = match error {
             regex::Error::CompiledTooBig(_) => "it is too large".to_owned(),
             other => other
@@ -87,7 +118,8 @@ fn regex_match<'a>(arguments: &mut Arguments<'a>, context: &Context) -> Result<E
         return Ok(None);
     };
     context.charge(COMPILATION_STEPS)?;
-    context.charge_bytes(text.len().saturating_add(pattern.len()))?;
+    context.charge_bytes(pattern.len())?;
     let regex = compile(pattern, modifiers).map_err(Error::bad_request)?;
-    Ok(Some(boolean(regex.is_match(text))))
+    context.charge(COMPILATION_STEPS << (2 * regex.size))?;
+    Ok(Some(boolean(regex.is_match(text, context)?)))
 }

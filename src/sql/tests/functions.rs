@@ -350,6 +350,51 @@ fn full_text() {
 }
 
 #[test]
+fn slow_regular_expressions_run_out_of_steps() {
+    let text = "ab".repeat(500_000);
+    for (pattern, runs) in [
+        ("^(ab)*$", true),
+        ("b.*b", true),
+        ("(a|b)*a(a|b){900}c", false),
+        ("[^c]{0,999}c", false),
+    ] {
+        let parameters = [("@p".to_owned(), json!(pattern))];
+        for query in [
+            "SELECT VALUE RegexMatch(c.text, @p) FROM c",
+            "SELECT VALUE RegexMatch(c.text, c.pattern) FROM c",
+        ] {
+            let item = json!({"text": text, "pattern": pattern});
+            let parsed = crate::sql::Query::parse(query, &parameters).unwrap();
+            let found = parsed.execute([item].into_iter());
+            assert_eq!(found.is_ok(), runs, "{pattern}");
+            assert!(runs || found.unwrap_err().message.contains("steps"));
+        }
+    }
+}
+
+#[test]
+fn slow_patterns_run_out_of_steps() {
+    let text = "a".repeat(1_000_000);
+    for (pattern, runs) in [
+        ("%a".to_owned(), true),
+        ("a%a%a".to_owned(), true),
+        (format!("%{}b", "a".repeat(100_000)), false),
+    ] {
+        let parameters = [("@p".to_owned(), json!(pattern))];
+        for query in [
+            "SELECT VALUE c.text LIKE @p FROM c",
+            "SELECT VALUE c.text LIKE c.pattern FROM c",
+        ] {
+            let item = json!({"text": text, "pattern": pattern});
+            let parsed = crate::sql::Query::parse(query, &parameters).unwrap();
+            let found = parsed.execute([item].into_iter());
+            assert_eq!(found.is_ok(), runs, "{query}");
+            assert!(runs || found.unwrap_err().message.contains("steps"));
+        }
+    }
+}
+
+#[test]
 fn growing_values_run_out_of_steps() {
     let item = json!({"s": "x".repeat(1_000_000)});
     for expression in [

@@ -261,5 +261,5 @@ fn queries_travel_between_threads() {
     fn travels<T: Send + Sync>() {}
     travels::<Query>();
     fn moves<T: Send>() {}
-    moves::<crate::sql::Execution<'static>>();
+    moves::<crate::sql::Execution>();
 }

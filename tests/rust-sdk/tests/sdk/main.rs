@@ -8,4 +8,5 @@ mod items;
 mod keys;
 mod patch;
 mod queries;
+mod query_table;
 mod ttl;

@@ -1,0 +1,152 @@
+//! What a query tells of itself in headers: its costs, and the indexes that it used or could have used.
+
+use std::time::Duration;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::{dispatch::Call, headers, request::flag, respond::Response},
+    router::query::{QueryPage, Work},
+    shard::select::IndexUse,
+    sql::Query,
+};
+
+/// Index metrics of more paths than this are cut: headers are small.
+const PATHS_MAX: usize = 50;
+
+/// Adds the headers that the client asks for.
+pub fn add(
+    call: &Call<'_>,
+    response: &mut Response,
+    query: &Query,
+    page: &QueryPage,
+    compiled: Duration,
+    total: Duration,
+) {
+    if flag(call.request, &headers::POPULATE_QUERY_METRICS) {
+        let rows = (page.rows.len(), page.rows.bytes());
+        response.header(
+            headers::QUERY_METRICS,
+            query_metrics(&page.work, rows, compiled, total),
+        );
+    }
+    if flag(call.request, &headers::POPULATE_INDEX_METRICS) {
+        let metrics = index_metrics(&page.work.used).to_string();
+        response.header(headers::INDEX_UTILIZATION, STANDARD.encode(metrics));
+    } else if flag(call.request, &headers::POPULATE_INDEX_METRICS_V2) {
+        let metrics = index_metrics(&page.work.used).to_string();
+        let encoded = utf8_percent_encode(&metrics, NON_ALPHANUMERIC).to_string();
+        response.header(headers::INDEX_UTILIZATION, encoded);
+    }
+    let descending = query.descending();
+    if !descending.is_empty() {
+        let info = json!({
+            "reverseRidEnabled": false,
+            "reverseIndexScan": descending.first() == Some(&true),
+        });
+        response.header(headers::QUERY_EXECUTION_INFO, info.to_string());
+    }
+}
+
+fn query_metrics(
+    work: &Work,
+    (rows, row_bytes): (usize, usize),
+    compiled: Duration,
+    total: Duration,
+) -> String {
+    let ms = |time: Duration| format!("{:.2}", time.as_secs_f64() * 1_000.0);
+    // The share of the items read that were of use.
+    let ratio = match work.read {
+        0 => 0.0,
+        read => (rows as f64 / read as f64).min(1.0),
+    };
+    let none = || "0.00".to_owned();
+    [
+        ("totalExecutionTimeInMs", ms(total)),
+        ("queryCompileTimeInMs", ms(compiled)),
+        ("queryLogicalPlanBuildTimeInMs", none()),
+        ("queryPhysicalPlanBuildTimeInMs", none()),
+        ("queryOptimizationTimeInMs", none()),
+        ("VMExecutionTimeInMs", ms(work.time)),
+        ("indexLookupTimeInMs", none()),
+        ("documentLoadTimeInMs", none()),
+        ("systemFunctionExecuteTimeInMs", none()),
+        ("userFunctionExecuteTimeInMs", none()),
+        ("retrievedDocumentCount", work.read.to_string()),
+        ("retrievedDocumentSize", work.read_bytes.to_string()),
+        ("outputDocumentCount", rows.to_string()),
+        ("outputDocumentSize", row_bytes.to_string()),
+        ("writeOutputTimeInMs", none()),
+        ("indexUtilizationRatio", format!("{ratio:.2}")),
+    ]
+    .map(|(name, value)| format!("{name}={value}"))
+    .join(";")
+}
+
+fn index_metrics(used: &IndexUse) -> Value {
+    let single = |paths: &[String]| -> Vec<Value> {
+        let entry = |path: &String| {
+            json!({
+                "FilterExpression": "",
+                "IndexSpec": path,
+                "FilterPreciseSet": true,
+                "IndexPreciseSet": true,
+                "IndexImpactScore": "High",
+            })
+        };
+        paths.iter().take(PATHS_MAX).map(entry).collect()
+    };
+    let composite = |indexes: &[Vec<String>]| -> Vec<Value> {
+        let entry = |columns: &Vec<String>| {
+            json!({
+                "IndexSpecs": columns,
+                "IndexPreciseSet": true,
+                "IndexImpactScore": "High",
+            })
+        };
+        indexes.iter().take(PATHS_MAX).map(entry).collect()
+    };
+    json!({
+        "UtilizedSingleIndexes": single(&used.utilized),
+        "PotentialSingleIndexes": single(&used.potential),
+        "UtilizedCompositeIndexes": composite(&used.utilized_composite),
+        "PotentialCompositeIndexes": composite(&used.potential_composite),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_metrics_are_numbers() {
+        let work = Work {
+            read: 4,
+            read_bytes: 100,
+            ..Work::default()
+        };
+        let text = query_metrics(
+            &work,
+            (1, 20),
+            Duration::from_micros(1_500),
+            Duration::from_millis(7),
+        );
+        let pairs: Vec<(&str, f64)> = text
+            .split(';')
+            .map(|pair| pair.split_once('=').unwrap())
+            .map(|(name, value)| (name, value.parse().unwrap()))
+            .collect();
+        assert_eq!(pairs.len(), 16);
+        for expected in [
+            ("totalExecutionTimeInMs", 7.0),
+            ("queryCompileTimeInMs", 1.5),
+            ("retrievedDocumentCount", 4.0),
+            ("outputDocumentSize", 20.0),
+            ("indexUtilizationRatio", 0.25),
+        ] {
+            assert!(pairs.contains(&expected), "{expected:?} in {text}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! SQL over items, and over the small feeds of the catalog.
+
+mod metrics;
+mod over_feed;
+mod plan;
+
+use std::{sync::Arc, time::Instant};
+
+use actix_web::{HttpRequest, http::header::CONTENT_TYPE, web};
+use serde::Deserialize;
+use serde_json::Value;
+
+pub use over_feed::over_feed;
+pub use plan::plan;
+
+use super::{
+    dispatch::Call,
+    feeds, headers,
+    items::{self, gone},
+    request::{self, flag, text},
+    respond::{self, Response},
+};
+use crate::{
+    model::{
+        charge,
+        epk::EpkRange,
+        error::{Error, ErrorKind, Result},
+        json,
+        rid::parse_item_rid,
+    },
+    router::{
+        Answer,
+        actor::{PageBounds, Scope},
+        query::{Fingerprint, Position, RunQuery, Token},
+    },
+    sql::{ComputedProperties, QUERY_TEXT_BYTES_MAX, Query, Shape},
+};
+
+/// Rows of a page when the client leaves it to the server.
+const PAGE_ROWS_DEFAULT: usize = 1_000;
+/// Rows of a page at most.
+const PAGE_ROWS_MAX: usize = 1_000_000;
+
+/// Whether a POST is a query: each SDK says so in its own way.
+pub fn is_query(request: &HttpRequest) -> bool {
+    flag(request, &headers::QUERY_PLAN)
+        || flag(request, &headers::IS_QUERY)
+        || flag(request, &headers::IS_QUERY_GO)
+        || text(request, &CONTENT_TYPE)
+            .is_some_and(|value| value.starts_with("application/query+json"))
+}
+
+#[derive(Deserialize)]
+struct QueryBody {
+    query: String,
+    #[serde(default)]
+    parameters: Option<Vec<Parameter>>,
+    #[serde(default, rename = "resumeFilter")]
+    resume_filter: Option<ResumeFilter>,
+}
+
+#[derive(Deserialize)]
+struct Parameter {
+    name: String,
+    #[serde(default)]
+    value: Value,
+}
+
+/// Where a client that merges the rows of several ranges goes on in one of them.
+#[derive(Deserialize)]
+struct ResumeFilter {
+    value: Vec<Value>,
+    #[serde(default)]
+    rid: Option<String>,
+    #[serde(default)]
+    exclude: bool,
+}
+
+impl ResumeFilter {
+    fn position(self, query: &Query) -> Result<Position> {
+        let columns = query.descending().len();
+        if query.shape() != Shape::Ordered || self.value.len() != columns {
+            return Err(Error::bad_request(format!(
+                "the resumeFilter has {} values; this query has {columns} columns in its ORDER BY",
+                self.value.len()
+            )));
+        }
+        let keys = self
+            .value
+            .into_iter()
+            .map(|value| match value {
+                // Undefined has no JSON of its own.
+                Value::Array(items) if items.is_empty() => Ok(None),
+                Value::Array(_) | Value::Object(_) => Err(Error::bad_request(format!(
+                    "the value {} of the resumeFilter is an array or an object",
+                    json::show(&value)
+                ))),
+                value => Ok(Some(value)),
+            })
+            .collect::<Result<_>>()?;
+        let ordinal = self
+            .rid
+            .map(|rid| {
+                let known = parse_item_rid(&rid).map(|(_, ordinal)| ordinal);
+                known.ok_or_else(|| {
+                    Error::bad_request(format!(
+                        "the resource id '{}' of the resumeFilter is not one of an item",
+                        json::shorten(&rid)
+                    ))
+                })
+            })
+            .transpose()?;
+        Ok(Position::resume(keys, ordinal, self.exclude))
+    }
+}
+
+/// The text of a query with what belongs to it.
+struct Asked {
+    text: String,
+    parameters: Vec<(String, Value)>,
+    resume: Option<ResumeFilter>,
+}
+
+impl Asked {
+    async fn read(payload: web::Payload) -> Result<Self> {
+        let body = json::parse_value(&request::body(payload).await?)?;
+        let QueryBody {
+            query,
+            parameters,
+            resume_filter,
+        } = serde_json::from_value(body).map_err(|failure| {
+            Error::bad_request(format!(
+                "the body of a query must be an object with 'query' and 'parameters': {failure}"
+            ))
+        })?;
+        if query.len() > QUERY_TEXT_BYTES_MAX {
+            return Err(Error::bad_request(format!(
+                "the query text has {} bytes; {QUERY_TEXT_BYTES_MAX} is the most",
+                query.len()
+            )));
+        }
+        Ok(Self {
+            text: query,
+            parameters: parameters
+                .unwrap_or_default()
+                .into_iter()
+                .map(|parameter| (parameter.name, parameter.value))
+                .collect(),
+            resume: resume_filter,
+        })
+    }
+
+    fn parse(&self, call: &Call<'_>, computed: &ComputedProperties) -> Result<Query> {
+        let now_ms = call.worker.shared.clock.now().saturating_mul(1_000);
+        Ok(Query::parse_with(&self.text, &self.parameters, computed)?.at(now_ms))
+    }
+}
+
+fn page_bounds(call: &Call<'_>) -> Result<PageBounds> {
+    Ok(PageBounds {
+        items_max: request::max_item_count(call.request)?
+            .unwrap_or(PAGE_ROWS_DEFAULT)
+            .min(PAGE_ROWS_MAX),
+        bytes_max: feeds::PAGE_BYTES_MAX,
+    })
+}
+
+/// A query over items.
+pub async fn query(
+    call: &Call<'_>,
+    db: &str,
+    coll: &str,
+    payload: web::Payload,
+) -> Result<Response> {
+    let begun = Instant::now();
+    let container = call.container(db, coll)?;
+    request::check_consistency(call.request)?;
+    items::admit(call, &container)?;
+    let asked = Asked::read(payload).await?;
+    let query = Arc::new(asked.parse(call, &container.computed)?);
+    let compiled = begun.elapsed();
+    let scope = match feeds::scope(call, &container)? {
+        Some(scope) => scope,
+        None if flag(call.request, &headers::ENABLE_CROSS_PARTITION) => Scope {
+            keys: EpkRange::full(),
+            range_id: None,
+        },
+        None => {
+            return Err(Error::bad_request(
+                "Cross partition query is required but disabled. Please set x-ms-documentdb-query-enablecrosspartition to true, \
+                 specify x-ms-documentdb-partitionkey, or revise your query to avoid this exception.",
+            ));
+        }
+    };
+    let fingerprint = Fingerprint::of(container.container.rid, &query);
+    // Held until the answer is there: a client that goes away drops it, and the work stops.
+    let alive = Arc::new(());
+    let run = RunQuery {
+        query: Arc::clone(&query),
+        fingerprint,
+        scope,
+        token: text(call.request, &headers::CONTINUATION)
+            .map(|token| Token::parse(token, fingerprint))
+            .transpose()?,
+        resume: asked
+            .resume
+            .map(|resume| resume.position(&query))
+            .transpose()?,
+        bounds: page_bounds(call)?,
+        session: request::session(call.request)?,
+        scan_allowed: flag(call.request, &headers::ENABLE_SCAN),
+        container: Arc::clone(&container),
+        alive: Arc::downgrade(&alive),
+    };
+    let Answer {
+        value: page,
+        range_id,
+        lsn,
+    } = call.worker.router.send(run).await.map_err(gone)??;
+    drop(alive);
+    let body = respond::feed(&container.rid_text, "Documents", page.rows.iter());
+    let charge = charge::query(page.work.examined, page.rows.bytes());
+    let mut response = Response::new(200, body, charge);
+    container.budget.spend(response.charge);
+    response
+        .number(headers::ITEM_COUNT, page.rows.len() as u64)
+        .served_by(&container, range_id, lsn);
+    metrics::add(
+        call,
+        &mut response,
+        &query,
+        &page,
+        compiled,
+        begun.elapsed(),
+    );
+    if let Some(continuation) = page.continuation {
+        response.header(headers::CONTINUATION, continuation);
+    }
+    Ok(response)
+}
+
+/// A token that is not one of ours.
+fn invalid_token(token: &str) -> Error {
+    Error::new(
+        ErrorKind::BadRequest,
+        format!("Invalid Continuation Token '{}'", json::shorten(token)),
+    )
+}

@@ -1,0 +1,560 @@
+//! The three ways to a page: rows as they are found, the first ones in order, or all of them first.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::{
+    position::{Life, Order, OrderedRow, Position, Standing},
+    rows::Rows,
+    token::first_bytes,
+    top::Top,
+};
+use crate::{
+    model::error::{Error, Result},
+    router::actor::PageBounds,
+    shard::select::Candidate,
+    sql::{Execution, FinishedRow, Flow, ItemRows, Query, Wanted, canonical_key},
+};
+
+/// Items that are looked at behind a full page, so that a last page is seldom followed by an empty one.
+const PEEKED_MAX: usize = 256;
+/// Bytes that one query may hold until its rows are known.
+pub const HELD_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Which of all rows the client wants, by OFFSET, LIMIT and TOP: `first..last`.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    pub first: u64,
+    pub last: u64,
+}
+
+impl Window {
+    pub fn of(query: &Query) -> Self {
+        let (first, last) = query.offset_limit().map_or((0, u64::MAX), |window| {
+            (window.offset, window.offset.saturating_add(window.limit))
+        });
+        let last = last.min(query.top().unwrap_or(u64::MAX));
+        Self {
+            first: first.min(last),
+            last,
+        }
+    }
+}
+
+/// What became of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    More,
+    /// The page is full; the next one begins with this item, behind so many of its rows.
+    Full {
+        within: u64,
+    },
+    /// Nothing more of this part matters: its items come in order.
+    PartDone,
+    /// Nothing more matters at all.
+    AllDone,
+}
+
+/// How an item is read for a query.
+pub struct Reader<'q> {
+    query: &'q Query,
+    rows: ItemRows<'q>,
+    returns_items: bool,
+    everything: Wanted,
+}
+
+impl<'q> Reader<'q> {
+    pub fn new(query: &'q Query) -> Self {
+        Self {
+            query,
+            rows: query.item_rows(),
+            returns_items: query.returns_items(),
+            everything: Wanted::All,
+        }
+    }
+
+    fn read(&self, item: &Candidate<'_>) -> Result<Value> {
+        self.query.wanted().read(item.body)
+    }
+
+    /// The item with all that its row consists of.
+    fn read_row(&self, item: &Candidate<'_>) -> Result<Value> {
+        if self.returns_items {
+            self.everything.read(item.body)
+        } else {
+            self.read(item)
+        }
+    }
+
+    fn matches(&self, item: &Candidate<'_>) -> Result<bool> {
+        if item.matches || !self.query.filters() {
+            return Ok(true);
+        }
+        self.rows.matches(&self.read(item)?)
+    }
+}
+
+fn life(item: &Candidate<'_>, part: usize) -> Option<Life> {
+    Some(Life {
+        part,
+        ts: item.header.ts,
+        ttl: item.header.ttl,
+    })
+}
+
+/// Rows leave as they are found.
+pub struct Streaming {
+    pub rows: Rows,
+    /// Of all rows, those of earlier pages and those that OFFSET skips included.
+    pub found: u64,
+    window: Window,
+    bounds: PageBounds,
+    /// Rows of the item with this ordinal that were handed out before.
+    handed_out: (u64, u64),
+    /// The item with which the next page begins, and how many of its rows are handed out.
+    pub stopped_within: Option<(u64, u64)>,
+    peeked: usize,
+}
+
+enum Offer {
+    Take,
+    Skip,
+    Full,
+    Done,
+}
+
+impl Streaming {
+    pub fn new(window: Window, bounds: PageBounds, found: u64, handed_out: (u64, u64)) -> Self {
+        Self {
+            rows: Rows::default(),
+            found,
+            window,
+            bounds,
+            handed_out,
+            stopped_within: None,
+            peeked: 0,
+        }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.rows.len() >= self.bounds.items_max || self.rows.bytes() >= self.bounds.bytes_max
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.found >= self.window.last
+    }
+
+    fn offer(&self, bytes: usize) -> Offer {
+        if self.is_done() {
+            Offer::Done
+        } else if self.found < self.window.first {
+            Offer::Skip
+        } else if self.is_full()
+            || (!self.rows.is_empty() && self.rows.bytes() + bytes > self.bounds.bytes_max)
+        {
+            Offer::Full
+        } else {
+            Offer::Take
+        }
+    }
+
+    pub fn take(
+        &mut self,
+        reader: &Reader<'_>,
+        item: &Candidate<'_>,
+        part: usize,
+    ) -> Result<Taken> {
+        if self.is_full() {
+            self.peeked += 1;
+            if self.peeked > PEEKED_MAX {
+                return Ok(Taken::Full { within: 0 });
+            }
+        }
+        let before = match self.handed_out {
+            (ordinal, within) if ordinal == item.header.ordinal => within,
+            _ => 0,
+        };
+        if reader.returns_items {
+            if before > 0 || !reader.matches(item)? {
+                return Ok(Taken::More);
+            }
+            match self.offer(item.body.len()) {
+                Offer::Done => return Ok(Taken::AllDone),
+                Offer::Full => return Ok(Taken::Full { within: 0 }),
+                Offer::Skip => {}
+                Offer::Take => self.rows.push(item.body, life(item, part)),
+            }
+            self.found += 1;
+        } else {
+            let value = reader.read(item)?;
+            let mut within = 0;
+            let mut end = None;
+            reader.rows.each(&value, &mut |row| {
+                let Some(row) = row.value()? else {
+                    return Ok(Flow::More);
+                };
+                if within >= before {
+                    let taken = match self.offer(0) {
+                        Offer::Done => Some(Taken::AllDone),
+                        Offer::Full => Some(Taken::Full { within }),
+                        Offer::Skip => None,
+                        Offer::Take => {
+                            let fits = self.rows.push_value(
+                                &row,
+                                life(item, part),
+                                self.bounds.bytes_max,
+                            )?;
+                            (!fits).then_some(Taken::Full { within })
+                        }
+                    };
+                    if taken.is_some() {
+                        end = taken;
+                        return Ok(Flow::Enough);
+                    }
+                    self.found += 1;
+                }
+                within += 1;
+                Ok(Flow::More)
+            })?;
+            if let Some(end) = end {
+                return Ok(end);
+            }
+        }
+        Ok(if self.is_done() {
+            Taken::AllDone
+        } else {
+            Taken::More
+        })
+    }
+}
+
+/// A page of rows that have an order.
+pub struct Sorted {
+    pub rows: Rows,
+    /// Where the next page begins.
+    pub more: Option<Position>,
+    /// Rows found up to the end of this page.
+    pub found: u64,
+}
+
+/// What a page of ordered rows takes, given what was handed out before.
+#[derive(Clone, Copy, Debug)]
+pub struct Wants {
+    /// Rows that the position does not tell from those that follow.
+    among: u64,
+    /// Rows that OFFSET still skips.
+    skipped: u64,
+    pub rows: u64,
+    found: u64,
+    last: u64,
+    bounds: PageBounds,
+}
+
+impl Wants {
+    pub fn new(window: Window, bounds: PageBounds, found: u64, after: Option<&Position>) -> Self {
+        let begin = window.first.max(found);
+        Self {
+            among: after.map_or(0, Position::handed_out_among),
+            skipped: window.first.saturating_sub(found),
+            rows: window
+                .last
+                .saturating_sub(begin)
+                .min(bounds.items_max as u64),
+            found,
+            last: window.last,
+            bounds,
+        }
+    }
+
+    /// Rows that matter, in all.
+    fn in_all(&self) -> usize {
+        let all = self.among.saturating_add(self.skipped);
+        usize::try_from(all.saturating_add(self.rows)).unwrap_or(usize::MAX)
+    }
+
+    /// Cuts the page out of sorted rows, of which none is before `after`.
+    fn page(
+        &self,
+        rows: &[OrderedRow],
+        refused: bool,
+        after: Option<&Position>,
+        order: &Order,
+    ) -> Sorted {
+        let among = rows
+            .iter()
+            .take(usize::try_from(self.among).unwrap_or(usize::MAX))
+            .take_while(|row| {
+                after.is_some_and(|after| after.standing(row, order) == Standing::Among)
+            })
+            .count();
+        let rest = rows.get(among..).unwrap_or_default();
+        let skipped = rest
+            .len()
+            .min(usize::try_from(self.skipped).unwrap_or(usize::MAX));
+        let mut page = Rows::default();
+        for row in rest
+            .iter()
+            .skip(skipped)
+            .take(usize::try_from(self.rows).unwrap_or(usize::MAX))
+        {
+            if !page.is_empty() && page.bytes() + row.json.len() > self.bounds.bytes_max {
+                break;
+            }
+            page.push(&row.json, row.life);
+        }
+        let consumed = rest.get(..skipped + page.len()).unwrap_or(rest);
+        let found = self.found.saturating_add(consumed.len() as u64);
+        let more = (refused || consumed.len() < rest.len()) && found < self.last;
+        Sorted {
+            more: more
+                .then(|| Position::behind(consumed, after, order))
+                .flatten(),
+            rows: page,
+            found,
+        }
+    }
+}
+
+/// The first rows in order.
+pub struct Ordered {
+    top: Top,
+    after: Option<Position>,
+    wants: Wants,
+}
+
+impl Ordered {
+    pub fn new(order: Order, wants: Wants, after: Option<Position>) -> Self {
+        // Rows that are skipped count for nothing in the bytes of a page.
+        let bytes_max = if wants.among + wants.skipped == 0 {
+            wants.bounds.bytes_max
+        } else {
+            usize::MAX
+        };
+        Self {
+            top: Top::new(Arc::new(order), wants.in_all(), bytes_max),
+            after,
+            wants,
+        }
+    }
+
+    pub fn after(&self) -> Option<&Position> {
+        self.after.as_ref()
+    }
+
+    pub fn held_bytes(&self) -> usize {
+        self.top.held_bytes()
+    }
+
+    /// Takes an item; `sorted` says that those after it come later in the order.
+    pub fn take(
+        &mut self,
+        reader: &Reader<'_>,
+        item: &Candidate<'_>,
+        part: usize,
+        sorted: bool,
+    ) -> Result<Taken> {
+        let value = reader.read(item)?;
+        let mut within = 0;
+        let mut too_late = false;
+        let Self { top, after, .. } = self;
+        reader.rows.each(&value, &mut |found| {
+            let mut row = OrderedRow {
+                keys: found.keys()?,
+                tie: item.header.ordinal,
+                within,
+                json: Vec::new(),
+                life: life(item, part),
+            };
+            within += 1;
+            let before = after
+                .as_ref()
+                .is_some_and(|after| after.standing(&row, top.order()) == Standing::Before);
+            if before {
+                return Ok(Flow::More);
+            }
+            if !top.admits(&row) {
+                too_late = sorted;
+                return Ok(if sorted { Flow::Enough } else { Flow::More });
+            }
+            if reader.returns_items {
+                row.json = item.body.to_vec();
+            } else {
+                match found.value()? {
+                    None => return Ok(Flow::More),
+                    Some(value) => row.json = value.to_string().into_bytes(),
+                }
+            }
+            top.insert(row);
+            Ok(Flow::More)
+        })?;
+        check_held(self.held_bytes())?;
+        Ok(if too_late {
+            Taken::PartDone
+        } else {
+            Taken::More
+        })
+    }
+
+    pub fn finish(self) -> Sorted {
+        let Self { top, after, wants } = self;
+        let order = top.order().clone();
+        let (rows, refused) = top.finish();
+        wants.page(&rows, refused, after.as_ref(), &order)
+    }
+}
+
+/// All items are seen before the first row is known.
+pub struct Whole {
+    pub execution: Execution,
+    /// Whether TOP and OFFSET LIMIT have cut the rows already.
+    cut: bool,
+    after: Option<Position>,
+}
+
+/// What came of seeing all items.
+pub enum Outcome {
+    Page(Sorted),
+    /// The rows do not fit one page: they are needed uncut.
+    Again,
+}
+
+impl Whole {
+    /// Rows that certainly fit one page in number are cut at once, and may stop the walk early.
+    pub fn new(query: &Query, window: Window, bounds: PageBounds, after: Option<Position>) -> Self {
+        let cut = after.is_none() && window.last <= bounds.items_max as u64;
+        if cut {
+            Self {
+                execution: query.start(),
+                cut,
+                after,
+            }
+        } else {
+            Self::uncut(query, after)
+        }
+    }
+
+    pub fn uncut(query: &Query, after: Option<Position>) -> Self {
+        Self {
+            execution: query.start_uncut(),
+            cut: false,
+            after,
+        }
+    }
+
+    pub fn after(&self) -> Option<&Position> {
+        self.after.as_ref()
+    }
+
+    pub fn take(&mut self, reader: &Reader<'_>, item: &Candidate<'_>) -> Result<Taken> {
+        let flow = self.execution.push(&reader.read_row(item)?)?;
+        check_held(self.execution.held_bytes())?;
+        Ok(match flow {
+            Flow::More => Taken::More,
+            Flow::Enough => Taken::AllDone,
+        })
+    }
+
+    /// A page of the rows. All of them in the order in which they were found, if they fit; otherwise in an order that does not depend
+    /// on what is found first, so that the next page can go on behind it.
+    pub fn finish(self, order: &Order, window: Window, wants: Wants) -> Result<Outcome> {
+        let Self {
+            execution,
+            cut,
+            after,
+        } = self;
+        let rows = execution.finish_rows()?;
+        if after.is_none() {
+            let (first, last) = if cut {
+                (0, usize::MAX)
+            } else {
+                let place = |at| usize::try_from(at).unwrap_or(usize::MAX);
+                (place(window.first), place(window.last))
+            };
+            let wanted = rows.get(first.min(rows.len())..last.min(rows.len()));
+            if let Some(page) = all_on_one_page(wanted.unwrap_or_default(), wants.bounds)? {
+                return Ok(Outcome::Page(page));
+            }
+        }
+        if cut {
+            return Ok(Outcome::Again);
+        }
+        let mut rows = with_ties(rows, order);
+        if let Some(after) = &after {
+            rows.retain(|(row, _)| after.standing(row, order) != Standing::Before);
+        }
+        let refused = rows.len() > wants.in_all();
+        rows.truncate(wants.in_all());
+        let rows: Vec<OrderedRow> = rows
+            .into_iter()
+            .map(|(row, value)| OrderedRow {
+                json: value.to_string().into_bytes(),
+                ..row
+            })
+            .collect();
+        Ok(Outcome::Page(wants.page(
+            &rows,
+            refused,
+            after.as_ref(),
+            order,
+        )))
+    }
+}
+
+/// All rows, unless they are too many or too large for a page.
+fn all_on_one_page(rows: &[FinishedRow], bounds: PageBounds) -> Result<Option<Sorted>> {
+    if rows.len() > bounds.items_max {
+        return Ok(None);
+    }
+    let mut page = Rows::default();
+    for row in rows {
+        if !page.push_value(&row.value, None, bounds.bytes_max)? {
+            return Ok(None);
+        }
+    }
+    Ok(Some(Sorted {
+        found: rows.len() as u64,
+        rows: page,
+        more: None,
+    }))
+}
+
+/// Sorts rows by their keys and then by what they are; equal rows are counted.
+fn with_ties(rows: Vec<FinishedRow>, order: &Order) -> Vec<(OrderedRow, Value)> {
+    let mut scratch = Vec::new();
+    let mut tied: Vec<_> = rows
+        .into_iter()
+        .map(|FinishedRow { keys, value }| {
+            scratch.clear();
+            canonical_key(Some(&value), &mut scratch);
+            let row = OrderedRow {
+                keys,
+                tie: first_bytes(&Sha256::digest(&scratch)),
+                within: 0,
+                json: Vec::new(),
+                life: None,
+            };
+            (row, value)
+        })
+        .collect();
+    tied.sort_by(|(a, _), (b, _)| order.compare(a, b));
+    for at in 1..tied.len() {
+        let (before, rest) = tied.split_at_mut(at);
+        if let (Some((before, _)), Some((row, _))) = (before.last(), rest.first_mut())
+            && order.is_same_place(before, row)
+        {
+            row.within = before.within + 1;
+        }
+    }
+    tied
+}
+
+fn check_held(bytes: usize) -> Result<()> {
+    if bytes <= HELD_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::bad_request(format!(
+        "the query must hold more than {HELD_BYTES_MAX} bytes before its first row is known; narrow it with WHERE, or with TOP or LIMIT"
+    )))
+}

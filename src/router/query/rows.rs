@@ -1,0 +1,129 @@
+//! The rows of one page, as JSON.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::{position::Life, scope::Part};
+use crate::model::error::{Error, Result};
+
+/// Rows one behind the other, ready to be sent.
+#[derive(Debug, Default)]
+pub struct Rows {
+    json: Vec<u8>,
+    ends: Vec<End>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct End {
+    end: usize,
+    life: Option<Life>,
+}
+
+impl Rows {
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.json.len()
+    }
+
+    pub fn push(&mut self, json: &[u8], life: Option<Life>) {
+        self.json.extend_from_slice(json);
+        self.close(life);
+    }
+
+    /// Adds a value, unless the page would then have more than `bytes_max`; a first row always fits.
+    pub fn push_value(
+        &mut self,
+        value: &Value,
+        life: Option<Life>,
+        bytes_max: usize,
+    ) -> Result<bool> {
+        let before = self.json.len();
+        serde_json::to_writer(&mut self.json, value)
+            .map_err(|failure| Error::internal(format!("a row is not JSON: {failure}")))?;
+        if !self.is_empty() && self.json.len() > bytes_max {
+            self.json.truncate(before);
+            return Ok(false);
+        }
+        self.close(life);
+        Ok(true)
+    }
+
+    fn close(&mut self, life: Option<Life>) {
+        self.ends.push(End {
+            end: self.json.len(),
+            life,
+        });
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        let mut begin = 0;
+        self.ends.iter().map(move |row| {
+            let json = self.json.get(begin..row.end).unwrap_or_default();
+            begin = row.end;
+            json
+        })
+    }
+
+    /// Drops the rows of items that have expired since they were read.
+    pub fn drop_expired(&mut self, parts: &[Part]) -> Result<()> {
+        let mut judges = HashMap::new();
+        let mut live = Self::default();
+        for (json, row) in self.iter().zip(&self.ends) {
+            let is_live = match row.life {
+                None => true,
+                Some(life) => {
+                    let judge = match judges.entry(life.part) {
+                        std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+                        std::collections::hash_map::Entry::Vacant(unknown) => {
+                            let part = parts.get(life.part).ok_or_else(|| {
+                                Error::internal("a row comes from no part of the scope")
+                            })?;
+                            unknown.insert(part.shard.view()?.judge())
+                        }
+                    };
+                    judge.is_live(life.ts, life.ttl)
+                }
+            };
+            if is_live {
+                live.push(json, row.life);
+            }
+        }
+        if live.len() < self.len() {
+            *self = live;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn rows_come_back_one_by_one() {
+        let mut rows = Rows::default();
+        rows.push(b"{\"a\":1}", None);
+        assert!(rows.push_value(&json!("x"), None, 100).unwrap());
+        assert!(!rows.push_value(&json!("too long"), None, 12).unwrap());
+        assert!(rows.push_value(&json!(7), None, 11).unwrap());
+        let all: Vec<&[u8]> = rows.iter().collect();
+        assert_eq!(all, [&b"{\"a\":1}"[..], b"\"x\"", b"7"]);
+        assert_eq!((rows.len(), rows.bytes()), (3, 11));
+    }
+
+    #[test]
+    fn a_first_row_always_fits() {
+        let mut rows = Rows::default();
+        assert!(rows.push_value(&json!("long"), None, 1).unwrap());
+        assert!(!rows.push_value(&json!(1), None, 1).unwrap());
+    }
+}

@@ -1,0 +1,531 @@
+//! One page of a query in the making: a walk over the parts of its scope, in slices.
+
+use std::{
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use super::{
+    RunQuery,
+    modes::{Ordered, Outcome, Reader, Sorted, Streaming, Taken, Wants, Whole, Window},
+    position::{Order, Position},
+    room::{QueryRoom, Share},
+    rows::Rows,
+    scope::{Part, parts},
+    token::{Cursor, Fingerprint, Place, Token, Unfinished, invalid},
+};
+use crate::{
+    model::error::{Error, Result},
+    router::{Answer, ContainerRoute, actor::PageBounds, session::SessionToken},
+    shard::{
+        select::{Ask, Budget, Candidates, IndexUse, ResumePoint, Step, from_index},
+        view::ShardView,
+    },
+    sql::{Query, Shape},
+};
+
+/// How long one slice of work lasts. Others get their turn in between.
+const SLICE_TIME: Duration = Duration::from_millis(20);
+/// How long one page may be worked on before it is handed out, full or not.
+const PAGE_TIME_MAX: Duration = Duration::from_secs(4);
+/// Entries of index and items that one page may look at.
+const PAGE_ENTRIES_MAX: usize = 4_000_000;
+/// The largest state of aggregates that is tried to be put into a token, in bytes.
+const CARRIED_BYTES_MAX: usize = 2_000;
+
+/// One page of rows.
+#[derive(Debug)]
+pub struct QueryPage {
+    pub rows: Rows,
+    pub continuation: Option<String>,
+    pub work: Work,
+}
+
+/// What a page has cost.
+#[derive(Clone, Debug, Default)]
+pub struct Work {
+    /// Entries of index and items looked at.
+    pub examined: usize,
+    /// Items read, and their bytes.
+    pub read: usize,
+    pub read_bytes: usize,
+    pub time: Duration,
+    pub used: IndexUse,
+}
+
+pub struct Run {
+    container: Arc<ContainerRoute>,
+    query: Arc<Query>,
+    fingerprint: Fingerprint,
+    bounds: PageBounds,
+    session: Option<SessionToken>,
+    scan_allowed: bool,
+    alive: Weak<()>,
+    window: Window,
+    order: Order,
+    parts: Vec<Part>,
+    /// The part that is walked, and where in it.
+    at: usize,
+    point: Option<ResumePoint>,
+    /// The last part for which the session was checked.
+    entered: Option<usize>,
+    served: Option<(u32, u64)>,
+    /// Rows that earlier pages found.
+    found: u64,
+    mode: Mode,
+    first_second: Option<i64>,
+    started: Instant,
+    work: Work,
+    share: Share,
+}
+
+enum Mode {
+    Streaming(Streaming),
+    Ordered(Ordered),
+    Whole(Whole),
+    /// While the mode is taken apart.
+    Gone,
+}
+
+enum Walked {
+    Paused,
+    PartDone,
+    AllDone,
+}
+
+/// After a slice.
+pub enum Progress {
+    More(Box<Run>),
+    Page(Box<Answer<QueryPage>>),
+}
+
+impl Run {
+    /// Begins a page, or goes on with one that was not finished.
+    pub fn new(request: RunQuery, room: &Arc<QueryRoom>) -> Result<Box<Self>> {
+        let unfinished = match &request.token {
+            Some(Token {
+                place: Place::Rows { unfinished, .. },
+                ..
+            }) => unfinished.clone(),
+            _ => None,
+        };
+        if let Some(Unfinished::Kept(ticket)) = unfinished
+            && let Some(mut run) = room.take(ticket)
+            && run.fingerprint == request.fingerprint
+        {
+            run.session = request.session;
+            run.alive = request.alive;
+            run.started = Instant::now();
+            run.work = Work::default();
+            return Ok(run);
+        }
+        let parts = parts(&request.container, &request.scope, &request.query);
+        let window = Window::of(&request.query);
+        let order = Order::new(request.query.descending());
+        let found = request.token.as_ref().map_or(0, |token| token.rows);
+        let mut run = Box::new(Self {
+            mode: Mode::Gone,
+            container: request.container,
+            fingerprint: request.fingerprint,
+            bounds: request.bounds,
+            session: request.session,
+            scan_allowed: request.scan_allowed,
+            alive: request.alive,
+            window,
+            order,
+            parts,
+            at: 0,
+            point: None,
+            entered: None,
+            served: None,
+            found,
+            first_second: None,
+            started: Instant::now(),
+            work: Work::default(),
+            share: Share::new(Arc::clone(room)),
+            query: request.query,
+        });
+        run.begin(request.token.map(|token| token.place), request.resume)?;
+        Ok(run)
+    }
+
+    fn begin(&mut self, place: Option<Place>, resume: Option<Position>) -> Result<()> {
+        let foreign = || invalid("it belongs to another query");
+        self.mode = match (self.query.shape(), place) {
+            (Shape::Streaming, None) => {
+                Mode::Streaming(Streaming::new(self.window, self.bounds, self.found, (0, 0)))
+            }
+            (
+                Shape::Streaming,
+                Some(Place::Items {
+                    cursor,
+                    ordinal,
+                    within,
+                }),
+            ) => {
+                self.go_to(&cursor)?;
+                Mode::Streaming(Streaming::new(
+                    self.window,
+                    self.bounds,
+                    self.found,
+                    (ordinal, within),
+                ))
+            }
+            (Shape::Ordered, None) => self.ordered(resume),
+            (Shape::Ordered, Some(Place::Rows { after, .. })) => self.ordered(after.or(resume)),
+            (Shape::Whole, None) => self.whole(None),
+            (Shape::Whole, Some(Place::Rows { after, unfinished })) => {
+                let mut mode = Whole::new(&self.query, self.window, self.bounds, after);
+                if let Some(Unfinished::Carried { cursor, partial }) = unfinished {
+                    self.go_to(&cursor)?;
+                    mode.execution.absorb(partial).map_err(|_| foreign())?;
+                }
+                Mode::Whole(mode)
+            }
+            _ => return Err(foreign()),
+        };
+        Ok(())
+    }
+
+    fn ordered(&self, after: Option<Position>) -> Mode {
+        let wants = Wants::new(self.window, self.bounds, self.found, after.as_ref());
+        Mode::Ordered(Ordered::new(self.order.clone(), wants, after))
+    }
+
+    fn whole(&self, after: Option<Position>) -> Mode {
+        Mode::Whole(Whole::new(&self.query, self.window, self.bounds, after))
+    }
+
+    fn go_to(&mut self, cursor: &Cursor) -> Result<()> {
+        let at = cursor.part as usize;
+        match self.parts.get(at) {
+            Some(part) if part.shard.facts.range_id == cursor.range_id => {
+                self.at = at;
+                self.point = cursor.point();
+                Ok(())
+            }
+            _ => Err(invalid(
+                "its partition key range is not part of the request",
+            )),
+        }
+    }
+
+    fn cursor(&self) -> Result<Cursor> {
+        let part = self.parts.get(self.at).ok_or_else(no_parts)?;
+        Ok(Cursor::new(
+            part.shard.facts.range_id,
+            self.at,
+            self.point.as_ref(),
+        ))
+    }
+
+    /// Whether nobody waits for the answer any more.
+    pub fn is_abandoned(&self) -> bool {
+        self.alive.strong_count() == 0
+    }
+
+    /// Works for a while.
+    pub fn slice(mut self: Box<Self>) -> Result<Progress> {
+        let begun = Instant::now();
+        let is_over = self.walk_on(begun + SLICE_TIME)?;
+        self.work.time += begun.elapsed();
+        let held = match &self.mode {
+            Mode::Ordered(ordered) => ordered.held_bytes(),
+            Mode::Whole(whole) => whole.execution.held_bytes(),
+            Mode::Streaming(_) | Mode::Gone => 0,
+        };
+        self.share.hold(held)?;
+        if is_over {
+            return self.finish();
+        }
+        let full = matches!(&self.mode, Mode::Streaming(streaming) if streaming.is_full());
+        let spent =
+            self.started.elapsed() > PAGE_TIME_MAX || self.work.examined >= PAGE_ENTRIES_MAX;
+        if full || spent {
+            return self.pause();
+        }
+        Ok(Progress::More(self))
+    }
+
+    /// Walks over the parts until the page is done (`true`) or the slice is over.
+    fn walk_on(&mut self, deadline: Instant) -> Result<bool> {
+        if let Mode::Whole(whole) = &mut self.mode
+            && !self.query.reads_items()
+        {
+            whole.execution.push(&Value::Null)?;
+            self.enter()?;
+            return Ok(true);
+        }
+        while self.at < self.parts.len() {
+            let view = self.enter()?;
+            let walked = if self.answer_from_index(&view, deadline)? {
+                Walked::PartDone
+            } else {
+                self.walk(&view, deadline)?
+            };
+            match walked {
+                Walked::Paused => return Ok(false),
+                Walked::AllDone => return Ok(true),
+                Walked::PartDone => {
+                    self.at += 1;
+                    self.point = None;
+                }
+            }
+            if Instant::now() >= deadline && self.at < self.parts.len() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The view of the part that is walked.
+    fn enter(&mut self) -> Result<Arc<ShardView>> {
+        let part = self.parts.get(self.at).ok_or_else(no_parts)?;
+        let view = part.shard.view()?;
+        if self.entered != Some(self.at) {
+            let (range_id, lsn) = (part.shard.facts.range_id, view.lsn());
+            if let Some(session) = &self.session {
+                session.check(range_id, self.container.session_version, lsn)?;
+            }
+            self.served.get_or_insert((range_id, lsn));
+            self.entered = Some(self.at);
+        }
+        self.first_second.get_or_insert_with(|| view.clock.now());
+        Ok(view)
+    }
+
+    /// Whether the index alone answers for this part.
+    fn answer_from_index(&mut self, view: &ShardView, deadline: Instant) -> Result<bool> {
+        let (Mode::Whole(whole), Some(part)) = (&mut self.mode, self.parts.get(self.at)) else {
+            return Ok(false);
+        };
+        loop {
+            let ask = Ask {
+                query: &self.query,
+                keys: &part.keys,
+                resume: self.point.as_ref(),
+                scan_allowed: self.scan_allowed,
+                budget: Budget {
+                    entries_max: usize::MAX,
+                    deadline: Some(deadline),
+                },
+            };
+            let Some(answer) = from_index(view, &ask)? else {
+                return Ok(false);
+            };
+            whole.execution.absorb(answer.partial)?;
+            self.work.examined += answer.examined;
+            add_use(&mut self.work.used, &answer.used);
+            self.point = answer.resume;
+            if self.point.is_none() {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn walk(&mut self, view: &ShardView, deadline: Instant) -> Result<Walked> {
+        let part = self.parts.get(self.at).ok_or_else(no_parts)?;
+        let ask = Ask {
+            query: &self.query,
+            keys: &part.keys,
+            resume: self.point.as_ref(),
+            scan_allowed: self.scan_allowed,
+            budget: Budget {
+                entries_max: PAGE_ENTRIES_MAX,
+                deadline: Some(deadline),
+            },
+        };
+        let reader = Reader::new(&self.query);
+        let mut candidates = Candidates::open(view, &ask)?;
+        let sorted = candidates.is_ordered();
+        let mut stopped_at = None;
+        let walked = loop {
+            let item = match candidates.next()? {
+                Step::Item(item) => item,
+                Step::Paused => {
+                    stopped_at = Some(candidates.resume_at());
+                    break Walked::Paused;
+                }
+                Step::End => break Walked::PartDone,
+            };
+            self.work.read += 1;
+            self.work.read_bytes += item.body.len();
+            let ordinal = item.header.ordinal;
+            let taken = match &mut self.mode {
+                Mode::Streaming(streaming) => streaming.take(&reader, &item, self.at)?,
+                Mode::Ordered(ordered) => ordered.take(&reader, &item, self.at, sorted)?,
+                Mode::Whole(whole) => whole.take(&reader, &item)?,
+                Mode::Gone => Taken::AllDone,
+            };
+            match taken {
+                Taken::More => {}
+                Taken::PartDone => break Walked::PartDone,
+                Taken::AllDone => break Walked::AllDone,
+                Taken::Full { within } => {
+                    if let Mode::Streaming(streaming) = &mut self.mode {
+                        streaming.stopped_within = Some((ordinal, within));
+                    }
+                    stopped_at = Some(candidates.resume_at());
+                    break Walked::AllDone;
+                }
+            }
+        };
+        self.work.examined += candidates.examined();
+        add_use(&mut self.work.used, candidates.used());
+        drop(candidates);
+        self.point = stopped_at;
+        Ok(walked)
+    }
+
+    /// The page, when nothing more needs to be looked at for it.
+    fn finish(mut self: Box<Self>) -> Result<Progress> {
+        let sorted = match std::mem::replace(&mut self.mode, Mode::Gone) {
+            Mode::Streaming(streaming) => return self.stream_page(streaming),
+            Mode::Ordered(ordered) => ordered.finish(),
+            Mode::Whole(whole) => {
+                let after = whole.after().cloned();
+                let wants = Wants::new(self.window, self.bounds, self.found, after.as_ref());
+                match whole.finish(&self.order, self.window, wants)? {
+                    Outcome::Page(page) => page,
+                    Outcome::Again => {
+                        self.mode = Mode::Whole(Whole::uncut(&self.query, after));
+                        (self.at, self.point) = (0, None);
+                        return Ok(Progress::More(self));
+                    }
+                }
+            }
+            Mode::Gone => return Err(no_parts()),
+        };
+        let Sorted { rows, more, found } = sorted;
+        let place = more.map(|after| Place::Rows {
+            after: Some(after),
+            unfinished: None,
+        });
+        self.page(rows, place.map(|place| (found, place)))
+    }
+
+    fn stream_page(mut self: Box<Self>, streaming: Streaming) -> Result<Progress> {
+        let more = self.at < self.parts.len() && !streaming.is_done();
+        let (ordinal, within) = streaming.stopped_within.unwrap_or_default();
+        let place = more
+            .then(|| self.cursor())
+            .transpose()?
+            .map(|cursor| Place::Items {
+                cursor,
+                ordinal,
+                within,
+            });
+        let Streaming { rows, found, .. } = streaming;
+        self.page(rows, place.map(|place| (found, place)))
+    }
+
+    /// An early end of the page: what was found so far, or nothing but a place to go on from.
+    fn pause(mut self: Box<Self>) -> Result<Progress> {
+        match std::mem::replace(&mut self.mode, Mode::Gone) {
+            Mode::Streaming(streaming) => self.stream_page(streaming),
+            Mode::Whole(whole) if whole.execution.held_bytes() <= CARRIED_BYTES_MAX => {
+                self.carry(whole)
+            }
+            mode => {
+                self.mode = mode;
+                self.keep()
+            }
+        }
+    }
+
+    /// Puts the work so far into the token, if it fits.
+    fn carry(mut self: Box<Self>, whole: Whole) -> Result<Progress> {
+        let after = whole.after().cloned();
+        let partial = whole.execution.into_partial();
+        let place = Place::Rows {
+            after: after.clone(),
+            unfinished: Some(Unfinished::Carried {
+                cursor: self.cursor()?,
+                partial: partial.clone(),
+            }),
+        };
+        if Token::new(self.fingerprint, self.found, place.clone())
+            .encode()
+            .is_some()
+        {
+            let found = self.found;
+            return self.page(Rows::default(), Some((found, place)));
+        }
+        let mut whole = Whole::new(&self.query, self.window, self.bounds, after);
+        whole.execution.absorb(partial)?;
+        self.mode = Mode::Whole(whole);
+        self.keep()
+    }
+
+    /// Leaves the work so far with the node.
+    fn keep(mut self: Box<Self>) -> Result<Progress> {
+        let after = match &self.mode {
+            Mode::Ordered(ordered) => ordered.after().cloned(),
+            Mode::Whole(whole) => whole.after().cloned(),
+            Mode::Streaming(_) | Mode::Gone => None,
+        };
+        let (range_id, lsn) = self.served.ok_or_else(no_parts)?;
+        let (fingerprint, found) = (self.fingerprint, self.found);
+        let work = std::mem::take(&mut self.work);
+        let room = Arc::clone(self.share.room());
+        let place = Place::Rows {
+            after,
+            unfinished: Some(Unfinished::Kept(room.keep(self))),
+        };
+        Ok(Progress::Page(Box::new(Answer {
+            value: QueryPage {
+                rows: Rows::default(),
+                continuation: Some(encode(&Token::new(fingerprint, found, place))?),
+                work,
+            },
+            range_id,
+            lsn,
+        })))
+    }
+
+    fn page(&mut self, mut rows: Rows, next: Option<(u64, Place)>) -> Result<Progress> {
+        if let Some(part) = self.parts.first()
+            && self.first_second != Some(part.shard.view()?.clock.now())
+        {
+            rows.drop_expired(&self.parts)?;
+        }
+        let (range_id, lsn) = self.served.ok_or_else(no_parts)?;
+        let continuation = next
+            .map(|(found, place)| encode(&Token::new(self.fingerprint, found, place)))
+            .transpose()?;
+        Ok(Progress::Page(Box::new(Answer {
+            value: QueryPage {
+                rows,
+                continuation,
+                work: std::mem::take(&mut self.work),
+            },
+            range_id,
+            lsn,
+        })))
+    }
+}
+
+fn encode(token: &Token) -> Result<String> {
+    let text = token.encode();
+    text.ok_or_else(|| Error::internal("a continuation token is too long"))
+}
+
+fn no_parts() -> Error {
+    Error::internal("a query without a scope")
+}
+
+fn add_use(all: &mut IndexUse, one: &IndexUse) {
+    fn add<T: Clone + PartialEq>(all: &mut Vec<T>, one: &[T]) {
+        for each in one {
+            if !all.contains(each) {
+                all.push(each.clone());
+            }
+        }
+    }
+    add(&mut all.utilized, &one.utilized);
+    add(&mut all.potential, &one.potential);
+    add(&mut all.utilized_composite, &one.utilized_composite);
+    add(&mut all.potential_composite, &one.potential_composite);
+}
