@@ -6,6 +6,7 @@ pub mod clock;
 pub mod config;
 pub mod coordinator;
 pub mod gateway;
+pub mod index;
 pub mod model;
 pub mod node;
 pub mod router;

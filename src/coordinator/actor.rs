@@ -11,14 +11,17 @@ use tracing::{info, warn};
 use super::catalog_file;
 use crate::{
     clock::Clock,
+    index::Indexer,
     model::{
         catalog::{Catalog, Container, Database},
         container::{ContainerDefinition, Owner, with_system_properties},
         error::{Error, ErrorKind, Result},
+        indexing_policy::{IndexingMode, IndexingPolicy},
         item::EtagCondition,
         names::check_resource_name,
         offer::{Migration, Throughput},
         rid::{ContainerRid, OfferRid},
+        ttl::DefaultTtl,
     },
     router::{ContainerRoute, RoutingTable, budget::Budget, table::computed_properties},
     shard::{
@@ -63,6 +66,7 @@ impl Coordinator {
             // A crash between storing the catalog and telling the shards leaves them behind it.
             for shard in &opened {
                 shard.catch_up_default_ttl(container.definition.default_ttl);
+                shard.catch_up_index(&container.definition.indexing_policy);
             }
             shards.insert(container.rid, opened);
         }
@@ -122,6 +126,7 @@ impl Coordinator {
                 | i64::from(container.rid.ordinal & 0xf_ffff),
             name_path: format!("dbs/{database_id}/colls/{id}").into(),
             rid_text: container.rid.to_text().into(),
+            indexer: Indexer::for_writers(&container.definition.indexing_policy),
             computed: computed(container),
             container: container.clone(),
         })
@@ -187,7 +192,7 @@ fn open_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHan
         unique_keys: definition.unique_keys.clone(),
     });
     facts
-        .map(|facts| host.open(facts, definition.default_ttl))
+        .map(|facts| host.open(facts, definition.default_ttl, &definition.indexing_policy))
         .collect()
 }
 
@@ -346,7 +351,7 @@ impl Handler<ReplaceContainer> for Coordinator {
         let changed = catalog.container(&database, &id).and_then(|container| {
             Ok((
                 container.rid,
-                container.definition.default_ttl,
+                container.definition.clone(),
                 container.definition.replaced_by(&body)?,
             ))
         });
@@ -354,13 +359,13 @@ impl Handler<ReplaceContainer> for Coordinator {
             Ok(changed) => changed,
             Err(error) => return refuse(error),
         };
-        let default = definition.default_ttl;
+        let broadcast = Broadcast::between(&before, &definition);
         if let Err(error) =
             catalog.replace_container(&database, &id, definition, if_match.as_ref(), now)
         {
             return refuse(error);
         }
-        if default == before {
+        if broadcast.is_empty() {
             return AtomicResponse::new(self.store(catalog));
         }
         let shards = self.shards.get(&rid).cloned().unwrap_or_default();
@@ -371,19 +376,67 @@ impl Handler<ReplaceContainer> for Coordinator {
         let future = self.store(catalog).then(move |stored, coordinator, _| {
             async move {
                 stored?;
-                let changes = shards.iter().map(|shard| shard.change_default_ttl(default, now));
-                match join_all(changes).await.into_iter().find_map(Result::err) {
-                    None => {
-                        info!(container = %rid, shards = shards.len(), ?default, "default time to live changed");
-                        Ok(())
-                    }
-                    Some(error) => Err(error),
-                }
+                broadcast.send(rid, &shards, now).await
             }
             .into_actor(coordinator)
         });
         AtomicResponse::new(Box::pin(future))
     }
+}
+
+/// What a change of a container's policies means for its shards.
+struct Broadcast {
+    default: Option<DefaultTtl>,
+    /// A new index, and whether it begins anew even where the policy is the same.
+    index: Option<(IndexingPolicy, bool)>,
+}
+
+impl Broadcast {
+    fn between(before: &ContainerDefinition, after: &ContainerDefinition) -> Self {
+        let (old, new) = (before.default_ttl, after.default_ttl);
+        let policy = &after.indexing_policy;
+        // A consistent index is built anew when time to live is switched on, a lazy one whenever it changes.
+        let rebuild = match policy.mode {
+            IndexingMode::Consistent => old == DefaultTtl::Off && new != DefaultTtl::Off,
+            IndexingMode::Lazy => old != new,
+            IndexingMode::None => false,
+        };
+        Self {
+            default: (old != new).then_some(new),
+            index: (rebuild || before.indexing_policy != *policy)
+                .then(|| (policy.clone(), rebuild)),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.default.is_none() && self.index.is_none()
+    }
+
+    /// Tells every shard and waits for all answers.
+    async fn send(self, rid: ContainerRid, shards: &[Arc<ShardHandle>], now: i64) -> Result<()> {
+        if let Some(default) = self.default {
+            let changes = shards
+                .iter()
+                .map(|shard| shard.change_default_ttl(default, now));
+            first_failure(join_all(changes).await)?;
+            info!(container = %rid, shards = shards.len(), ?default, "default time to live changed");
+        }
+        if let Some((policy, rebuild)) = &self.index {
+            let changes = shards
+                .iter()
+                .map(|shard| shard.change_index(policy, *rebuild));
+            first_failure(join_all(changes).await)?;
+            info!(container = %rid, shards = shards.len(), mode = policy.mode.name(), rebuild, "index changes on every shard");
+        }
+        Ok(())
+    }
+}
+
+fn first_failure(answers: Vec<Result<()>>) -> Result<()> {
+    answers
+        .into_iter()
+        .find_map(Result::err)
+        .map_or(Ok(()), Err)
 }
 
 #[derive(Message)]

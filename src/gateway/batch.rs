@@ -341,7 +341,11 @@ fn draft(
         ),
         _ => error,
     })?;
-    transaction::draft(&object, &container.container.definition.unique_keys)
+    transaction::draft(
+        &object,
+        &container.container.definition.unique_keys,
+        container.indexer.as_ref(),
+    )
 }
 
 fn success(done: &Done, minimal: bool) -> Vec<u8> {

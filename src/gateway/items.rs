@@ -64,7 +64,11 @@ pub async fn create(
     let body = request::body(payload).await?;
     let object = json::parse_object(&body)?;
     let key = agreed_key(call, &container, &object)?;
-    let draft = transaction::draft(&object, &container.container.definition.unique_keys)?;
+    let draft = transaction::draft(
+        &object,
+        &container.container.definition.unique_keys,
+        container.indexer.as_ref(),
+    )?;
     let id = draft.item.id.clone();
     let action = if flag(call.request, &headers::IS_UPSERT) {
         Action::Upsert(draft)
@@ -86,7 +90,11 @@ pub async fn replace(
     let body = request::body(payload).await?;
     let object = json::parse_object(&body)?;
     let key = agreed_key(call, &container, &object)?;
-    let draft = transaction::draft(&object, &container.container.definition.unique_keys)?;
+    let draft = transaction::draft(
+        &object,
+        &container.container.definition.unique_keys,
+        container.indexer.as_ref(),
+    )?;
     if draft.item.id != id {
         return Err(Error::bad_request(format!(
             "the id '{}' in the body is not the id '{}' in the path",

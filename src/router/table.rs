@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::budget::Budget;
 use crate::{
+    index::Indexer,
     model::{
         catalog::{Catalog, Container},
         epk::EpkRange,
@@ -36,6 +37,8 @@ pub struct ContainerRoute {
     /// In key order, tiling the whole key space.
     pub shards: Vec<Arc<ShardHandle>>,
     pub budget: Budget,
+    /// Works out the terms of items that are written; absent where writing does not enter them.
+    pub indexer: Option<Indexer>,
     /// The version in its session tokens: no other container ever had it.
     pub session_version: i64,
     /// `x-ms-alt-content-path` of its items: the path by names.

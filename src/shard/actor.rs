@@ -12,6 +12,9 @@ use tracing::{debug, error, info};
 use super::{
     command::{Change, Command, LaneCursors, Purge},
     commit::{CommitLog, Group, Reply, Solo, Waiting},
+    generation::IndexState,
+    index_work::IndexWork,
+    indexing::Indexing,
     overlay::Overlay,
     purge::{self, Slice},
     state::ShardState,
@@ -84,6 +87,7 @@ pub(super) struct Decided {
     pub next_ordinal: u64,
     pub rules: ExpiryRules,
     pub cursors: LaneCursors,
+    pub index: IndexState,
 }
 
 impl From<ShardState> for Decided {
@@ -94,18 +98,19 @@ impl From<ShardState> for Decided {
             next_ordinal: state.next_ordinal,
             rules: state.rules,
             cursors: state.cursors,
+            index: state.index,
         }
     }
 }
 
 pub struct Shard {
-    view: Arc<ShardView>,
+    pub(super) view: Arc<ShardView>,
     pub(super) log: Box<dyn CommitLog>,
     pub(super) decided: Decided,
-    overlay: Overlay,
+    pub(super) overlay: Overlay,
     /// What waits for the group under way.
-    next: Group,
-    committing: bool,
+    pub(super) next: Group,
+    pub(super) committing: bool,
     /// Clients that the group under way will answer.
     answering: usize,
     /// The next group waits for this many requests, for a moment.
@@ -114,7 +119,8 @@ pub struct Shard {
     /// The second of the first command of the group under way.
     committing_since: Option<i64>,
     pub(super) purger: PurgerState,
-    closing: Option<oneshot::Sender<()>>,
+    pub(super) indexer: IndexWork,
+    pub(super) closing: Option<oneshot::Sender<()>>,
     /// Runs when the actor goes away, in order or by a panic.
     farewell: Farewell,
 }
@@ -164,13 +170,14 @@ impl Shard {
                 more: false,
                 compacting: false,
             },
+            indexer: IndexWork::default(),
             closing: None,
             farewell,
         })
     }
 
     /// Whether writes are taken at all.
-    fn check_writable(&self) -> Result<()> {
+    pub(super) fn check_writable(&self) -> Result<()> {
         if self.closing.is_some() {
             return Err(Error::unavailable("the shard is closing"));
         }
@@ -233,6 +240,7 @@ impl Shard {
             let _ = reply.send(Err(error));
             return;
         }
+        self.indexer.requests += 1;
         let before = self.decided.lsn;
         let mut results = Vec::with_capacity(operations.len());
         if atomic {
@@ -263,6 +271,7 @@ impl Shard {
         results: &mut Vec<Result<super::transaction::Done>>,
     ) {
         let ts = self.view.clock.now().max(self.decided.ts);
+        let live = self.view.live_indexes();
         let mut transaction = Transaction {
             facts: &self.view.facts,
             engine: &self.view.engine,
@@ -272,6 +281,10 @@ impl Shard {
             ts,
             next_ordinal: self.decided.next_ordinal,
             epk,
+            indexing: Indexing {
+                state: self.decided.index,
+                live: &live,
+            },
             changes: Vec::with_capacity(operations.len()),
             writes: Vec::with_capacity(operations.len()),
         };
@@ -299,9 +312,10 @@ impl Shard {
         }
     }
 
-    fn stage(&mut self, ts: i64, changes: Vec<Change>) {
+    pub(super) fn stage(&mut self, ts: i64, changes: Vec<Change>) {
         self.decided.lsn += 1;
         self.decided.ts = ts;
+        self.stage_index(&changes);
         for change in &changes {
             if let Change::Put { value, .. } = change
                 && let Some(stored) = crate::store::document::Stored::decode(value)
@@ -326,7 +340,7 @@ impl Shard {
     }
 
     /// Sends what waits to the log, unless a group is under way: then it goes with the next one.
-    fn commit(&mut self, context: &mut Context<Self>) {
+    pub(super) fn commit(&mut self, context: &mut Context<Self>) {
         let gathering = self.next.waiting.len() < self.gather_until;
         if self.committing || gathering || self.next.is_empty() {
             return;
@@ -378,6 +392,7 @@ impl Shard {
                 self.compact_if_worth_it(context);
             }
         }
+        self.index_committed(context);
         self.gather(answered, context);
         self.take_requests(context);
         self.finish_closing(context);
@@ -402,6 +417,7 @@ impl Shard {
         self.overlay.clear();
         self.view.forget_announced();
         self.decided = self.view.state().into();
+        self.forget_staged_index();
         self.purger.next_due = 0;
         self.purger.more = false;
     }
@@ -452,7 +468,12 @@ impl Shard {
         } else {
             next_due.unwrap_or(i64::MAX)
         };
-        let Some(cursors) = purge.cursors else { return };
+        let Some(cursors) = purge.cursors else {
+            if !pending && let Some((inherit, own)) = purge.horizons {
+                self.view.engine.horizon.raise(inherit, own);
+            }
+            return;
+        };
         debug!(
             range = self.view.facts.range_id,
             removed = purge.versions.len(),
@@ -478,8 +499,11 @@ impl Shard {
                 );
             }
         }
-        let Purge { versions, .. } = purge;
+        let Purge {
+            versions, horizons, ..
+        } = purge;
         self.next.purge.versions.extend(versions);
+        self.next.purge.horizons = horizons;
         self.next.purge.cursors = Some(cursors);
         self.commit(context);
     }
@@ -548,6 +572,7 @@ impl Actor for Shard {
         context.run_interval(PURGE_TICK, |shard, context| {
             shard.probe_disk(context);
             shard.purge(context);
+            shard.tick_index(context);
         });
     }
 }

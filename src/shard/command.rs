@@ -3,7 +3,12 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{model::ttl::DefaultTtl, store::keys::Position};
+use super::generation::Mode;
+use crate::{
+    index::{ShapeId, TermList},
+    model::ttl::{DefaultTtl, ItemTtl},
+    store::keys::Position,
+};
 
 /// One transaction: all of it or nothing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -19,8 +24,16 @@ impl Command {
         /// Keys, feed entry and framing of one change.
         const OVERHEAD_BYTES: usize = 256;
         let values = self.changes.iter().map(|change| match change {
-            Change::Put { value, .. } => value.len(),
-            Change::Delete { .. } | Change::SetDefaultTtl(_) => 0,
+            Change::Put { value, index, .. } => value.len() + index.bytes(),
+            Change::Delete { index, .. } => index.bytes(),
+            Change::FillIndex(slice) => {
+                let terms = slice
+                    .versions
+                    .iter()
+                    .map(|version| version.terms.journal_bytes());
+                terms.sum()
+            }
+            Change::SetDefaultTtl(_) | Change::BeginIndex(_) | Change::DropRetiredIndex => 0,
         });
         values.map(|bytes| bytes + OVERHEAD_BYTES).sum()
     }
@@ -34,15 +47,75 @@ pub enum Change {
         epk_bytes: u8,
         value: Bytes,
         previous: Option<Superseded>,
+        index: IndexChanges,
     },
     /// Removes a document.
     Delete {
         key: Bytes,
         epk_bytes: u8,
         previous: Superseded,
+        index: IndexChanges,
     },
     /// Changes the container's default time to live.
     SetDefaultTtl(DefaultTtl),
+    /// Begins a new generation of the index.
+    BeginIndex(NewIndex),
+    /// Enters versions that a generation of the index lacks.
+    FillIndex(IndexSlice),
+    /// Removes what a retired generation of the index has left.
+    DropRetiredIndex,
+}
+
+/// What a change of one item does to the index, so that who applies it needs no policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexChanges {
+    /// Of the item.
+    pub ordinal: u64,
+    pub generations: Vec<GenerationChanges>,
+}
+
+impl IndexChanges {
+    fn bytes(&self) -> usize {
+        let lists = self
+            .generations
+            .iter()
+            .flat_map(|one| [&one.added, &one.removed]);
+        lists.map(TermList::journal_bytes).sum()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenerationChanges {
+    pub generation: u16,
+    pub added: TermList,
+    pub removed: TermList,
+    /// A shape that is seen for the first time.
+    pub new_shape: Option<(ShapeId, Bytes)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewIndex {
+    pub mode: Mode,
+    pub policy: Bytes,
+}
+
+/// A stretch of the feed entered into a generation of the index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexSlice {
+    pub generation: u16,
+    /// Where the next one begins.
+    pub cursor: Position,
+    pub versions: Vec<IndexedVersion>,
+    pub new_shapes: Vec<(ShapeId, Bytes)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexedVersion {
+    pub key: Bytes,
+    pub ordinal: u64,
+    pub ts: i64,
+    pub ttl: ItemTtl,
+    pub terms: TermList,
 }
 
 /// What the version that goes away had left in feed, lane and unique keys.
@@ -63,6 +136,8 @@ pub struct Purge {
     pub cursors: Option<LaneCursors>,
     /// Dead bytes that left the disk because the files were rewritten.
     pub rewritten_bytes: u64,
+    /// The horizons of both lanes at which this was found: what lies behind them is dead for ever.
+    pub horizons: Option<(i64, i64)>,
 }
 
 impl Purge {

@@ -85,6 +85,7 @@ impl Solo {
         if let Some(state) = ShardState::load(&view.engine)? {
             applied.state = state;
         }
+        view.load_indexes(&applied.state)?;
         applied.epoch += 1;
         view.forget_announced();
         view.publish(&applied.state);
@@ -207,6 +208,9 @@ fn write(
         }
     }
     applied.state = state;
+    if let Some((inherit, own)) = purge.horizons {
+        view.engine.horizon.raise(inherit, own);
+    }
     view.publish(&state);
     Ok(Some(state))
 }

@@ -19,6 +19,7 @@ use super::{
     actor::{ChangeDefaultTtl, Close, Farewell, Perform, Shard, Wake},
     commit::Reply,
     facts::ShardFacts,
+    index_work::ChangeIndex,
     state::ShardState,
     transaction::Operation,
     view::ShardView,
@@ -29,10 +30,11 @@ use crate::{
         catalog::Catalog,
         epk::Epk,
         error::{Error, ErrorKind, Result},
+        indexing_policy::IndexingPolicy,
         rid::ContainerRid,
         ttl::DefaultTtl,
     },
-    store::{Engine, EngineError, SharedResources},
+    store::{Batch, Engine, EngineError, SharedResources, engine::Durability},
 };
 
 /// How long a client should wait when a queue is full.
@@ -103,8 +105,13 @@ impl ShardHost {
     }
 
     /// Opens a shard, or makes it. A damaged one is there too, and answers every request with what is wrong.
-    pub fn open(self: &Arc<Self>, facts: ShardFacts, default: DefaultTtl) -> Arc<ShardHandle> {
-        let opened = self.open_view(&facts, default);
+    pub fn open(
+        self: &Arc<Self>,
+        facts: ShardFacts,
+        default: DefaultTtl,
+        policy: &IndexingPolicy,
+    ) -> Arc<ShardHandle> {
+        let opened = self.open_view(&facts, default, Some(policy));
         let handle = Arc::new(ShardHandle {
             facts,
             host: Arc::clone(self),
@@ -123,6 +130,7 @@ impl ShardHost {
         &self,
         facts: &ShardFacts,
         default: DefaultTtl,
+        policy: Option<&IndexingPolicy>,
     ) -> Result<Arc<ShardView>, EngineError> {
         let engine = Engine::open(&self.shard_folder(facts), &self.shared)?;
         if engine.torn_bytes() > 0 {
@@ -135,7 +143,7 @@ impl ShardHost {
         }
         let state = match ShardState::load(&engine)? {
             Some(state) => state,
-            None => ShardState::new(facts.first_ordinal(), default),
+            None => begin(&engine, facts, default, policy)?,
         };
         Ok(Arc::new(ShardView::new(
             facts.clone(),
@@ -199,6 +207,23 @@ impl ShardHost {
             .get(next % self.arbiters.len().max(1))
             .expect("a host has at least one arbiter")
     }
+}
+
+/// The state of a shard that is made now. The first commit makes it durable, with what it rests on.
+fn begin(
+    engine: &Engine,
+    facts: &ShardFacts,
+    default: DefaultTtl,
+    policy: Option<&IndexingPolicy>,
+) -> Result<ShardState, EngineError> {
+    let state = ShardState::new(facts.first_ordinal(), default);
+    let Some(policy) = policy else {
+        return Ok(state);
+    };
+    let mut batch = Batch::default();
+    let state = state.with_index(policy, &mut batch);
+    engine.write(batch, Durability::Buffered)?;
+    Ok(state)
 }
 
 /// A resource id has no slash; its padding is left out.
@@ -267,8 +292,8 @@ fn reopen(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     }
     drop(view);
     loop {
-        // The default is the stored one: the shard is not new.
-        match handle.host.open_view(&handle.facts, DefaultTtl::Off) {
+        // The default and the policy are the stored ones: the shard is not new.
+        match handle.host.open_view(&handle.facts, DefaultTtl::Off, None) {
             Ok(view) => {
                 warn!(
                     range = handle.facts.range_id,
@@ -421,6 +446,34 @@ impl ShardHandle {
             Err(failure) => {
                 error!(range = self.facts.range_id, %failure, "shard could not catch up with the catalog")
             }
+        }
+    }
+
+    /// Changes the indexing policy; durable when this returns, though the new index may not be complete.
+    pub async fn change_index(&self, policy: &IndexingPolicy, rebuild: bool) -> Result<()> {
+        let (reply, answer) = oneshot::channel();
+        let policy = policy.clone();
+        self.send(ChangeIndex {
+            policy,
+            rebuild,
+            reply,
+        })?;
+        answer.await.map_err(|_| self.restarting())??;
+        Ok(())
+    }
+
+    /// Gives a shard that was just opened the indexing policy that the catalog has.
+    pub fn catch_up_index(&self, policy: &IndexingPolicy) {
+        let (reply, answer) = oneshot::channel();
+        let caught_up = self.send(ChangeIndex {
+            policy: policy.clone(),
+            rebuild: false,
+            reply,
+        });
+        if let Err(failure) =
+            caught_up.and_then(|()| answer.blocking_recv().map_err(|_| self.restarting())?)
+        {
+            error!(range = self.facts.range_id, %failure, "shard could not catch up with the catalog's indexing policy");
         }
     }
 

@@ -76,6 +76,7 @@ pub fn slice(
             versions,
             cursors: (after != cursors).then_some(after),
             rewritten_bytes: 0,
+            horizons: Some((rules.inherit_horizon(now), rules.own_horizon(now))),
         },
         more: inherit_more || own_more,
         next_due: rules.next_due(oldest_inherit_ts, first_own_due),

@@ -2,12 +2,22 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::command::{Change, Command, LaneCursors, Purge, Superseded};
+use super::{
+    command::{
+        Change, Command, IndexChanges, IndexSlice, LaneCursors, NewIndex, Purge, Superseded,
+    },
+    generation::IndexState,
+    indexing::encode_policy,
+};
 use crate::{
-    model::ttl::{DefaultTtl, ExpiryRules},
+    model::{
+        indexing_policy::IndexingPolicy,
+        ttl::{DefaultTtl, ExpiryRules, ItemTtl},
+    },
     store::{
         Batch, Engine, EngineError,
         document::{Stored, VersionRef},
+        index_entry,
         keys::{self, Position},
     },
 };
@@ -27,6 +37,8 @@ pub struct ShardState {
     pub dead_bytes: u64,
     pub rules: ExpiryRules,
     pub cursors: LaneCursors,
+    #[serde(default)]
+    pub index: IndexState,
 }
 
 impl ShardState {
@@ -40,7 +52,19 @@ impl ShardState {
             dead_bytes: 0,
             rules: ExpiryRules::new(default),
             cursors: LaneCursors::START,
+            index: IndexState::default(),
         }
+    }
+
+    /// Gives a new shard its index; the policy is in the batch.
+    #[must_use]
+    pub fn with_index(mut self, policy: &IndexingPolicy, batch: &mut Batch) -> Self {
+        self.index = IndexState::new(policy.mode.into());
+        if let Some(current) = self.index.current {
+            batch.put(keys::policy(current.number), encode_policy(policy));
+        }
+        self.store(batch);
+        self
     }
 
     /// What the engine holds; `None` when the shard is new.
@@ -71,22 +95,40 @@ impl ShardState {
                     epk_bytes,
                     value,
                     previous,
+                    index,
                 } => {
                     if let Some(previous) = previous {
                         self.remove(key, *epk_bytes, previous, batch);
                     }
-                    self.put(key, *epk_bytes, value, position, batch);
+                    self.put(key, *epk_bytes, value, position, index, batch);
                 }
                 Change::Delete {
                     key,
                     epk_bytes,
                     previous,
+                    index,
                 } => {
                     self.remove(key, *epk_bytes, previous, batch);
                     batch.delete(key);
+                    change_index(index, None, batch);
+                    if !index.generations.is_empty() {
+                        batch.delete(keys::resource(index.ordinal));
+                    }
                 }
                 Change::SetDefaultTtl(default) => {
                     self.rules = self.rules.with_default(*default, command.ts)
+                }
+                Change::BeginIndex(new) => self.begin_index(new, command.lsn, batch),
+                Change::FillIndex(slice) => self.fill_index(slice, batch),
+                Change::DropRetiredIndex => {
+                    if let Some(retired) = self.index.retired {
+                        drop_generation(retired, batch);
+                    }
+                    if self.index.generations().next().is_none() {
+                        let (from, to) = keys::RESOURCES;
+                        batch.delete_range(from, to);
+                    }
+                    self.index.forget_retired();
                 }
             }
         }
@@ -111,6 +153,7 @@ impl ShardState {
         epk_bytes: u8,
         value: &[u8],
         position: Position,
+        index: &IndexChanges,
         batch: &mut Batch,
     ) {
         let Some(stored) = Stored::decode(value) else {
@@ -135,9 +178,47 @@ impl ShardState {
         for fingerprint in stored.fingerprints() {
             batch.put(keys::unique(version.epk(), fingerprint), &reference);
         }
+        change_index(index, Some((header.ts, header.ttl)), batch);
+        if index.generations.iter().any(|one| !one.added.is_empty()) {
+            batch.put(
+                keys::resource(index.ordinal),
+                index_entry::encode_resource(header.ts, header.ttl, key),
+            );
+        }
         self.documents += 1;
         self.bytes += value.len() as u64;
         self.next_ordinal = self.next_ordinal.max(header.ordinal + 1);
+    }
+
+    fn begin_index(&mut self, new: &NewIndex, lsn: u64, batch: &mut Batch) {
+        let (number, gone) = self.index.begin(new.mode, lsn);
+        for gone in gone {
+            drop_generation(gone, batch);
+        }
+        if let Some(number) = number {
+            // What a number left behind 65,535 generations ago is gone; all the same, it must be.
+            drop_generation(number, batch);
+            batch.put(keys::policy(number), &new.policy);
+        }
+    }
+
+    fn fill_index(&mut self, slice: &IndexSlice, batch: &mut Batch) {
+        let mut key = Vec::new();
+        for version in &slice.versions {
+            let facts = index_entry::encode(version.ts, version.ttl);
+            for term in version.terms.iter() {
+                keys::write_index_entry(&mut key, slice.generation, term, version.ordinal);
+                batch.put(&key, &facts);
+            }
+            batch.put(
+                keys::resource(version.ordinal),
+                index_entry::encode_resource(version.ts, version.ttl, &version.key),
+            );
+        }
+        for (shape, paths) in &slice.new_shapes {
+            batch.put(keys::shape(slice.generation, shape.0), paths);
+        }
+        self.index.advance(slice.generation, slice.cursor);
     }
 
     /// Takes the traces of a version out of feed, lane and unique keys.
@@ -153,5 +234,32 @@ impl ShardState {
         self.documents = self.documents.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(u64::from(version.size));
         self.dead_bytes += u64::from(version.size);
+    }
+}
+
+/// Carries out what a change does to the index; `facts` are of the version that is entered.
+fn change_index(changes: &IndexChanges, facts: Option<(i64, ItemTtl)>, batch: &mut Batch) {
+    let mut key = Vec::new();
+    let value = facts.map(|(ts, ttl)| index_entry::encode(ts, ttl));
+    for generation in &changes.generations {
+        for term in generation.removed.iter() {
+            keys::write_index_entry(&mut key, generation.generation, term, changes.ordinal);
+            batch.delete(&key);
+        }
+        for term in generation.added.iter() {
+            keys::write_index_entry(&mut key, generation.generation, term, changes.ordinal);
+            if let Some(value) = &value {
+                batch.put(&key, value);
+            }
+        }
+        if let Some((shape, paths)) = &generation.new_shape {
+            batch.put(keys::shape(generation.generation, shape.0), paths);
+        }
+    }
+}
+
+fn drop_generation(number: u16, batch: &mut Batch) {
+    for (from, to) in keys::generation_ranges(number) {
+        batch.delete_range(from, to);
     }
 }

@@ -6,9 +6,11 @@ use serde_json::{Map, Value};
 use super::{
     command::{Change, Superseded},
     facts::ShardFacts,
+    indexing::{Indexing, Version},
     overlay::Overlay,
 };
 use crate::{
+    index::{DraftTerms, Indexer},
     model::{
         charge,
         epk::Epk,
@@ -55,6 +57,8 @@ pub enum Action {
 pub struct Draft {
     pub item: NewItem,
     pub fingerprints: Vec<[u8; 32]>,
+    /// Its terms under the container's policy as the one who made the draft knew it, with that policy's fingerprint.
+    pub terms: Option<(u64, DraftTerms)>,
 }
 
 /// What became of an operation.
@@ -78,6 +82,7 @@ pub struct Transaction<'a> {
     pub ts: i64,
     pub next_ordinal: u64,
     pub epk: &'a Epk,
+    pub indexing: Indexing<'a>,
     pub changes: Vec<Change>,
     /// Values of engine keys that the changes so far have set, newest last.
     pub writes: Vec<(Bytes, Option<Bytes>)>,
@@ -237,10 +242,10 @@ impl Transaction<'_> {
             object = back;
         }
         patch.apply(&mut object, &self.facts.partition_key_paths)?;
-        draft(&object, &self.facts.unique_keys)
+        draft(&object, &self.facts.unique_keys, None)
     }
 
-    fn put(&mut self, current: Current, draft: Draft, status: u16) -> Result<Done> {
+    fn put(&mut self, current: Current, mut draft: Draft, status: u16) -> Result<Done> {
         for fingerprint in &draft.fingerprints {
             let taken = self.holder(fingerprint, |holder| {
                 holder.document_key != current.key.as_ref()
@@ -279,6 +284,12 @@ impl Transaction<'_> {
             charge::replace(bytes)
         };
 
+        let version = Version {
+            stored: &stored,
+            draft: draft.terms.take(),
+        };
+        let index = self.indexing.changes(current.live.as_ref(), Some(version));
+
         // The EPK of version 2 has 16 bytes a level, that of version 1 at most 112.
         let epk_bytes = self.epk.len() as u8;
         let reference = VersionRef {
@@ -304,6 +315,7 @@ impl Transaction<'_> {
             epk_bytes,
             value,
             previous: current.superseded,
+            index,
         });
         Ok(Done {
             status,
@@ -318,6 +330,7 @@ impl Transaction<'_> {
         let previous = current
             .superseded
             .ok_or_else(|| Error::internal("a live item has no version to supersede"))?;
+        let index = self.indexing.changes(current.live.as_ref(), None);
         let charge = charge::delete(current.live.map_or(0, |live| live.body().len()));
         self.release(&previous.fingerprints);
         self.writes.push((current.key.clone(), None));
@@ -325,6 +338,7 @@ impl Transaction<'_> {
             key: current.key,
             epk_bytes: self.epk.len() as u8,
             previous,
+            index,
         });
         Ok(Done {
             status: 204,
@@ -351,12 +365,17 @@ impl Transaction<'_> {
     }
 }
 
-/// An item on its way in: validated, its unique keys fingerprinted.
-pub fn draft(object: &Map<String, Value>, unique_keys: &[Vec<PropertyPath>]) -> Result<Draft> {
+/// An item on its way in: validated, its unique keys fingerprinted, its terms worked out if its container has an index.
+pub fn draft(
+    object: &Map<String, Value>,
+    unique_keys: &[Vec<PropertyPath>],
+    indexer: Option<&Indexer>,
+) -> Result<Draft> {
     let item = NewItem::from_object(object)?;
     Ok(Draft {
         item,
         fingerprints: item::unique_fingerprints(unique_keys, object),
+        terms: indexer.map(|indexer| (indexer.fingerprint, DraftTerms::new(indexer, object))),
     })
 }
 

@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::{
     facts::ShardFacts,
+    indexing::LiveIndex,
     intake::Intake,
     state::ShardState,
     transaction::{self, Done},
@@ -23,7 +24,7 @@ use crate::{
         item::EtagCondition,
         ttl::{DefaultTtl, ExpiryRules, ItemTtl},
     },
-    store::{Engine, document::Stored, keys},
+    store::{Engine, EngineError, document::Stored, keys},
 };
 
 /// Dead entries that a page may step over before it is handed out short.
@@ -41,6 +42,8 @@ pub struct ShardView {
     /// Set while the disk is full; writes are refused, reads and expiry go on.
     disk_full: AtomicBool,
     pub counters: Counters,
+    /// The generations of the index; at least those that the state names.
+    live_indexes: ArcSwap<Vec<Arc<LiveIndex>>>,
     /// Where requests wait for the actor.
     pub(super) intake: Intake,
     /// The commit log's own: what is applied, and by which of the shard's owners.
@@ -154,6 +157,7 @@ impl ShardView {
             poison: ArcSwapOption::empty(),
             disk_full: AtomicBool::new(false),
             counters: Counters::default(),
+            live_indexes: ArcSwap::default(),
             intake: Intake::default(),
             applied: Mutex::new(Applied { state, epoch: 0 }),
         }
@@ -166,6 +170,45 @@ impl ShardView {
 
     pub fn state(&self) -> ShardState {
         **self.state.load()
+    }
+
+    pub fn live_indexes(&self) -> Arc<Vec<Arc<LiveIndex>>> {
+        self.live_indexes.load_full()
+    }
+
+    /// Adds a generation, in place of one with its number.
+    pub fn add_index(&self, added: &Arc<LiveIndex>) {
+        self.live_indexes.rcu(|known| {
+            let others = known.iter().filter(|one| one.number != added.number);
+            others.chain([added]).cloned().collect::<Vec<_>>()
+        });
+    }
+
+    /// Forgets generations that are no more.
+    pub fn retain_indexes(&self, keep: impl Fn(u16) -> bool) {
+        self.live_indexes.rcu(|known| {
+            let kept = known.iter().filter(|one| keep(one.number));
+            kept.cloned().collect::<Vec<_>>()
+        });
+    }
+
+    /// Reads the generations that a state names from disk.
+    pub fn load_indexes(&self, state: &ShardState) -> std::result::Result<(), EngineError> {
+        for generation in state.index.generations() {
+            self.add_index(&Arc::new(LiveIndex::load(&self.engine, generation.number)?));
+        }
+        Ok(())
+    }
+
+    /// How far a change of the index has come, in percent: of a new generation, and of a lazy one.
+    pub fn index_progress(&self) -> (u8, Option<u8>) {
+        let state = self.state();
+        let building = state.index.building;
+        let lazy = state.index.current.filter(|one| one.lazy);
+        (
+            building.map_or(100, |one| one.progress(state.lsn)),
+            lazy.map(|one| one.progress(state.lsn)),
+        )
     }
 
     /// Makes a committed state visible.

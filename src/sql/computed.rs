@@ -68,6 +68,10 @@ impl ComputedProperties {
         self.0.is_empty()
     }
 
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<Arc<Program>> {
         self.0.get(name).cloned()
     }

@@ -32,7 +32,7 @@ mod wanted;
 pub use compare::{canonical_key, compare_ordering};
 pub use computed::ComputedProperties;
 pub use eval::Flow;
-pub use execute::{Execution, FinishedRow, Partial, compare_keys};
+pub use execute::{Execution, FinishedRow, Partial, TermAggregate, TermResult, compare_keys};
 pub use partition::PartitionKeys;
 pub use plan::{Features, Plan, plan};
 pub use query::{Condition, ItemRows, OffsetLimit, Query, Row, Shape};

@@ -22,6 +22,7 @@ pub struct Query {
     stages: Arc<Vec<Program>>,
     parameters: Vec<(String, Value)>,
     wanted: Wanted,
+    computed: Vec<String>,
     now_ms: i64,
 }
 
@@ -54,6 +55,7 @@ impl Query {
             stages: Arc::new(stages),
             parameters: parameters.to_vec(),
             wanted,
+            computed: computed.names().map(str::to_owned).collect(),
             now_ms: 0,
         })
     }
@@ -85,6 +87,11 @@ impl Query {
     /// A value that an expression of the syntax tree is, if it is written or given.
     pub fn constant<'q>(&'q self, expr: &'q Expr) -> Option<&'q Value> {
         constant(expr, &self.parameters)
+    }
+
+    /// Whether the container computes a property of this name.
+    pub fn is_computed(&self, name: &str) -> bool {
+        self.computed.iter().any(|computed| computed == name)
     }
 
     /// The partition keys that the filter allows.

@@ -25,10 +25,10 @@ const LAYOUT_VERSION: u8 = 1;
 const ETAG_BYTES: usize = 16;
 const HEADER_BYTES: usize = 32 + ETAG_BYTES;
 const FINGERPRINT_BYTES: usize = 32;
-const TTL_INHERIT: u32 = 0;
+pub(super) const TTL_INHERIT: u32 = 0;
 const TTL_NEVER: u32 = u32::MAX;
 
-fn ttl_code(ttl: ItemTtl) -> u32 {
+pub(super) fn ttl_code(ttl: ItemTtl) -> u32 {
     match ttl {
         ItemTtl::Inherit => TTL_INHERIT,
         ItemTtl::Never => TTL_NEVER,
@@ -36,7 +36,7 @@ fn ttl_code(ttl: ItemTtl) -> u32 {
     }
 }
 
-fn ttl_of_code(code: u32) -> ItemTtl {
+pub(super) fn ttl_of_code(code: u32) -> ItemTtl {
     match NonZeroU32::new(code) {
         None => ItemTtl::Inherit,
         Some(n) if n.get() == TTL_NEVER => ItemTtl::Never,

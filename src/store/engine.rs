@@ -4,16 +4,20 @@ use std::{
     fmt, fs,
     io::{self, Write},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
 };
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, DBPinnableSlice, DBRawIterator,
-    DBRecoveryMode, DataBlockIndexType, LogLevel, Options, ReadOptions, WriteBatch,
+    BlockBasedOptions, Cache, CompactionDecision, DB, DBCompressionType, DBPinnableSlice,
+    DBRawIterator, DBRecoveryMode, DataBlockIndexType, LogLevel, Options, ReadOptions, WriteBatch,
     WriteBufferManager, WriteOptions,
 };
 
-use super::journal_tail;
-use crate::config::Storage;
+use super::{index_entry, journal_tail, keys};
+use crate::{config::Storage, model::ttl::ItemTtl};
 
 /// Bits a key in the bloom filters: about one false positive in a hundred.
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
@@ -162,6 +166,53 @@ impl SharedResources {
     }
 }
 
+/// How far expiry has come: what an index entry says of its item is held against this when files are rewritten, and entries of
+/// dead items leave with the old files. Expiry is final, so this never goes back.
+#[derive(Debug)]
+pub struct ExpiryHorizon {
+    /// Items that inherit and have `_ts <=` this are dead for ever.
+    inherit: AtomicI64,
+    /// Items with a ttl of their own that fell due `<=` this are dead for ever.
+    own: AtomicI64,
+}
+
+impl Default for ExpiryHorizon {
+    fn default() -> Self {
+        Self {
+            inherit: AtomicI64::new(i64::MIN),
+            own: AtomicI64::new(i64::MIN),
+        }
+    }
+}
+
+impl ExpiryHorizon {
+    pub fn raise(&self, inherit: i64, own: i64) {
+        self.inherit.fetch_max(inherit, Ordering::Relaxed);
+        self.own.fetch_max(own, Ordering::Relaxed);
+    }
+
+    fn is_dead(&self, ts: i64, ttl: ItemTtl) -> bool {
+        match ttl {
+            ItemTtl::Never => false,
+            ItemTtl::Inherit => ts <= self.inherit.load(Ordering::Relaxed),
+            ItemTtl::After(_) => ttl
+                .own_due(ts)
+                .is_some_and(|due| due <= self.own.load(Ordering::Relaxed)),
+        }
+    }
+
+    fn judge(&self, key: &[u8], value: &[u8]) -> CompactionDecision {
+        let dead = keys::expiry_bytes(key, value)
+            .and_then(index_entry::decode)
+            .is_some_and(|(ts, ttl)| self.is_dead(ts, ttl));
+        if dead {
+            CompactionDecision::Remove
+        } else {
+            CompactionDecision::Keep
+        }
+    }
+}
+
 /// Changes that become visible and durable together.
 #[derive(Default)]
 pub struct Batch(WriteBatch);
@@ -178,6 +229,11 @@ impl Batch {
 
     pub fn delete(&mut self, key: impl AsRef<[u8]>) {
         self.0.delete(key);
+    }
+
+    /// Removes all keys with `from <= key < to`.
+    pub fn delete_range(&mut self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) {
+        self.0.delete_range(from.as_ref(), to.as_ref());
     }
 
     pub fn is_empty(&self) -> bool {
@@ -205,6 +261,8 @@ pub struct Engine {
     torn_bytes: u64,
     synced: WriteOptions,
     buffered: WriteOptions,
+    /// What the rewriting of files drops.
+    pub horizon: Arc<ExpiryHorizon>,
 }
 
 impl Engine {
@@ -212,7 +270,13 @@ impl Engine {
         fs::create_dir_all(folder)?;
         check_complete(folder)?;
         let torn_bytes = journal_tail::torn_bytes(folder)?;
-        let db = DB::open(&shared.options(), folder)?;
+        let horizon = Arc::new(ExpiryHorizon::default());
+        let mut options = shared.options();
+        let judge = Arc::clone(&horizon);
+        options.set_compaction_filter(c"expired index entries", move |_, key, value| {
+            judge.judge(key, value)
+        });
+        let db = DB::open(&options, folder)?;
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
         Ok(Self {
@@ -221,6 +285,7 @@ impl Engine {
             torn_bytes,
             synced,
             buffered: WriteOptions::default(),
+            horizon,
         })
     }
 
@@ -254,6 +319,18 @@ impl Engine {
         let mut iterator = self.db.raw_iterator_opt(options);
         iterator.seek(from);
         Scan { iterator }
+    }
+
+    /// All that is committed, as of now.
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        let moment = self.db.snapshot();
+        let mut options = ReadOptions::default();
+        options.set_snapshot(&moment);
+        Snapshot {
+            db: &self.db,
+            options,
+            moment,
+        }
     }
 
     /// Rewrites the files of a range so that what was deleted leaves the disk.
@@ -313,6 +390,34 @@ fn check_complete(folder: &Path) -> Result<(), EngineError> {
     Ok(())
 }
 
+/// A value where the engine holds it, without a copy.
+pub type Pinned<'a> = DBPinnableSlice<'a>;
+
+/// The engine at one moment.
+pub struct Snapshot<'a> {
+    db: &'a DB,
+    options: ReadOptions,
+    /// Kept for as long as it is read from.
+    moment: rocksdb::Snapshot<'a>,
+}
+
+impl<'a> Snapshot<'a> {
+    pub fn get(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'a>>, EngineError> {
+        Ok(self.db.get_pinned_opt(key, &self.options)?)
+    }
+
+    /// A cursor over `from <= key < to`; it stands nowhere until it is sent somewhere.
+    pub fn cursor(&self, from: &[u8], to: &[u8]) -> Scan<'a> {
+        let mut options = ReadOptions::default();
+        options.set_snapshot(&self.moment);
+        options.set_iterate_lower_bound(from);
+        options.set_iterate_upper_bound(to);
+        Scan {
+            iterator: self.db.raw_iterator_opt(options),
+        }
+    }
+}
+
 /// A key and its value.
 pub type Entry<'a> = (&'a [u8], &'a [u8]);
 
@@ -334,5 +439,26 @@ impl Scan<'_> {
         if self.iterator.valid() {
             self.iterator.next();
         }
+    }
+
+    /// One entry back.
+    pub fn retreat(&mut self) {
+        if self.iterator.valid() {
+            self.iterator.prev();
+        }
+    }
+
+    /// To the first entry at or behind a key.
+    pub fn seek(&mut self, key: &[u8]) {
+        self.iterator.seek(key);
+    }
+
+    /// To the last entry at or before a key.
+    pub fn seek_back(&mut self, key: &[u8]) {
+        self.iterator.seek_for_prev(key);
+    }
+
+    pub fn seek_to_last(&mut self) {
+        self.iterator.seek_to_last();
     }
 }

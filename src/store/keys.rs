@@ -7,6 +7,10 @@
 //! | `o` own lane | due second (8), LSN (8), index (2) | document key | purger |
 //! | `u` unique key | EPK bytes, fingerprint (32) | holder | uniqueness checks |
 //! | `m` state | nothing | shard state | recovery |
+//! | `i` index | generation (2), term, ordinal of the item (8) | what decides its expiry | queries |
+//! | `r` resource | ordinal (8) | what decides its expiry, document key | queries, from an index entry to its item |
+//! | `s` shape | generation (2), shape (8) | its paths | queries, for what lacks a path |
+//! | `p` policy | generation (2) | indexing policy | recovery |
 //!
 //! EPKs of one container are prefix-free (fixed length, or self-delimiting in version 1), so EPK and id need no separator.
 
@@ -14,6 +18,10 @@ const DOCUMENT: u8 = b'd';
 const FEED: u8 = b'f';
 const OWN_LANE: u8 = b'o';
 const UNIQUE: u8 = b'u';
+const INDEX: u8 = b'i';
+const RESOURCE: u8 = b'r';
+const SHAPE: u8 = b's';
+const POLICY: u8 = b'p';
 
 /// The shard's state record.
 pub const STATE: &[u8] = b"m";
@@ -117,6 +125,80 @@ pub fn unique(epk: &[u8], fingerprint: &[u8; 32]) -> Vec<u8> {
     key.extend_from_slice(epk);
     key.extend_from_slice(fingerprint);
     key
+}
+
+/// Bytes of an index key before the term.
+const INDEX_HEAD_BYTES: usize = 3;
+/// Bytes of an ordinal at the end of an index key.
+const ORDINAL_BYTES: usize = 8;
+
+/// Puts the key of an index entry in the place of what `key` held.
+pub fn write_index_entry(key: &mut Vec<u8>, generation: u16, term: &[u8], ordinal: u64) {
+    key.clear();
+    key.push(INDEX);
+    key.extend_from_slice(&generation.to_be_bytes());
+    key.extend_from_slice(term);
+    key.extend_from_slice(&ordinal.to_be_bytes());
+}
+
+/// The beginning of the keys of all entries of a generation whose term begins so.
+pub fn index_prefix(generation: u16, term: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(INDEX_HEAD_BYTES + term.len() + ORDINAL_BYTES);
+    key.push(INDEX);
+    key.extend_from_slice(&generation.to_be_bytes());
+    key.extend_from_slice(term);
+    key
+}
+
+/// Term and ordinal of an index entry.
+pub fn index_entry_parts(key: &[u8]) -> Option<(&[u8], u64)> {
+    let (head, ordinal) = key.split_last_chunk()?;
+    let term = head.get(INDEX_HEAD_BYTES..)?;
+    (head.first() == Some(&INDEX)).then(|| (term, u64::from_be_bytes(*ordinal)))
+}
+
+pub fn resource(ordinal: u64) -> [u8; 9] {
+    let mut key = [RESOURCE; 9];
+    key[1..].copy_from_slice(&ordinal.to_be_bytes());
+    key
+}
+
+pub fn shape(generation: u16, shape: u64) -> [u8; 11] {
+    let mut key = [SHAPE; 11];
+    key[1..3].copy_from_slice(&generation.to_be_bytes());
+    key[3..].copy_from_slice(&shape.to_be_bytes());
+    key
+}
+
+pub fn shape_number(key: &[u8]) -> Option<u64> {
+    let number = key.get(3..)?.try_into().ok()?;
+    Some(u64::from_be_bytes(number))
+}
+
+pub fn policy(generation: u16) -> [u8; 3] {
+    let [high, low] = generation.to_be_bytes();
+    [POLICY, high, low]
+}
+
+/// All keys of a generation of the index, as ranges of keys: entries, shapes, policy.
+pub fn generation_ranges(generation: u16) -> [([u8; 3], [u8; 3]); 3] {
+    [INDEX, SHAPE, POLICY].map(|kind| {
+        let [high, low] = generation.to_be_bytes();
+        let [next_high, next_low] = generation.saturating_add(1).to_be_bytes();
+        ([kind, high, low], [kind, next_high, next_low])
+    })
+}
+
+/// All keys from ordinals to items, as a range.
+pub const RESOURCES: ([u8; 1], [u8; 1]) = ([RESOURCE], [RESOURCE + 1]);
+
+/// What decides the expiry of the item behind an entry of these kinds; `None` for keys of others.
+pub fn expiry_bytes<'v>(key: &[u8], value: &'v [u8]) -> Option<&'v [u8]> {
+    match *key.first()? {
+        INDEX => Some(value),
+        RESOURCE => super::index_entry::resource_parts(value).map(|(facts, _)| facts),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

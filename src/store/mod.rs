@@ -4,6 +4,7 @@
 
 pub mod document;
 pub mod engine;
+pub mod index_entry;
 pub mod journal_tail;
 pub mod keys;
 

@@ -20,6 +20,7 @@ use crate::{
     model::{
         epk::{Epk, EpkRange},
         error::Result,
+        indexing_policy::IndexingPolicy,
         item::EtagCondition,
         patch::Patch,
         path::PropertyPath,
@@ -31,11 +32,14 @@ use crate::{
         commit::{self, CommitLog, Group, OnCommitted, Reply},
         facts::ShardFacts,
         feed,
+        index_work::ChangeIndex,
         state::ShardState,
         transaction::{self, Action, Done, Operation},
         view::ShardView,
     },
-    store::{Engine, EngineError, SharedResources, document::Stored, keys},
+    store::{
+        Batch, Engine, EngineError, SharedResources, document::Stored, engine::Durability, keys,
+    },
 };
 
 /// The second at which every test begins.
@@ -82,8 +86,12 @@ pub fn facts(range_id: u32, unique_paths: &[&str]) -> ShardFacts {
 }
 
 fn draft(body: &Value, facts: &ShardFacts) -> transaction::Draft {
-    transaction::draft(body.as_object().expect("an object"), &facts.unique_keys)
-        .expect("a legal item")
+    transaction::draft(
+        body.as_object().expect("an object"),
+        &facts.unique_keys,
+        None,
+    )
+    .expect("a legal item")
 }
 
 fn operation(id: &str, action: Action) -> Operation {
@@ -202,12 +210,28 @@ impl Bench {
     fn with_facts(default: DefaultTtl, facts: ShardFacts) -> Self {
         let folder = temporary_folder();
         let clock = Clock::manual(START);
-        Self::open(default, facts, clock, small_resources(), folder)
+        Self::open(default, facts, None, clock, small_resources(), folder)
+    }
+
+    /// A shard with an index.
+    pub fn with_index(default: DefaultTtl, policy: &IndexingPolicy) -> Self {
+        let folder = temporary_folder();
+        let clock = Clock::manual(START);
+        let facts = facts(0, &[]);
+        Self::open(
+            default,
+            facts,
+            Some(policy),
+            clock,
+            small_resources(),
+            folder,
+        )
     }
 
     fn open(
         default: DefaultTtl,
         facts: ShardFacts,
+        policy: Option<&IndexingPolicy>,
         clock: Clock,
         shared: SharedResources,
         folder: TempDir,
@@ -215,7 +239,16 @@ impl Bench {
         let engine = Engine::open(folder.path(), &shared).expect("the engine opens");
         let state = ShardState::load(&engine)
             .expect("the state is readable")
-            .unwrap_or_else(|| ShardState::new(facts.first_ordinal(), default));
+            .unwrap_or_else(|| {
+                let state = ShardState::new(facts.first_ordinal(), default);
+                let Some(policy) = policy else { return state };
+                let mut batch = Batch::default();
+                let state = state.with_index(policy, &mut batch);
+                engine
+                    .write(batch, Durability::Buffered)
+                    .expect("the engine takes it");
+                state
+            });
         let view = Arc::new(ShardView::new(
             facts.clone(),
             Arc::new(engine),
@@ -279,7 +312,7 @@ impl Bench {
         let folder = folder.take().expect("a bench has a folder");
         Self {
             journal,
-            ..Self::open(default, facts, clock, shared, folder)
+            ..Self::open(default, facts, None, clock, shared, folder)
         }
     }
 
@@ -401,6 +434,31 @@ impl Bench {
             }
         }
         unreachable!("slices end")
+    }
+
+    /// Begins a new index.
+    pub fn send_policy(&mut self, policy: &IndexingPolicy, rebuild: bool) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        let request = ChangeIndex {
+            policy: policy.clone(),
+            rebuild,
+            reply,
+        };
+        let handle = self.runtime.handle().clone();
+        let _inside = handle.enter();
+        self.shard.handle(request, &mut self.context);
+        Answer(answer)
+    }
+
+    /// One step of the work on the index; `false` when there is nothing to do.
+    pub fn index_step(&mut self) -> bool {
+        let handle = self.runtime.handle().clone();
+        {
+            let _inside = handle.enter();
+            self.shard.indexer.wake();
+            self.shard.look_after_index(&mut self.context);
+        }
+        self.commit()
     }
 
     pub fn batch(&mut self, key: u8, wants: &[Want]) -> Vec<Result<Done>> {

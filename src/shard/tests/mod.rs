@@ -7,6 +7,8 @@ mod commits;
 mod damage;
 mod feeds;
 mod histories;
+mod index_changes;
+mod index_queries;
 mod model;
 mod node;
 mod purging;

@@ -12,7 +12,7 @@ use super::bench::{START, Want, epk, facts, small_resources, temporary_folder};
 use crate::shard::view::Page;
 use crate::{
     clock::Clock,
-    model::{epk::EpkRange, error::Result, ttl::DefaultTtl},
+    model::{epk::EpkRange, error::Result, indexing_policy::IndexingPolicy, ttl::DefaultTtl},
     shard::{
         commit::Reply,
         host::{Admission, ShardHandle, ShardHost},
@@ -60,7 +60,8 @@ impl Node {
     }
 
     pub fn open(&self, range_id: u32, default: DefaultTtl) -> Arc<ShardHandle> {
-        self.host.open(facts(range_id, &[]), default)
+        let policy = IndexingPolicy::default();
+        self.host.open(facts(range_id, &[]), default, &policy)
     }
 
     /// Returns when every arbiter has done what was asked of it before.

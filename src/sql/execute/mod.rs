@@ -2,6 +2,9 @@
 
 mod groups;
 mod output;
+mod terms;
+
+pub use terms::{TermAggregate, TermResult};
 
 use crate::model::error::{Error, Result};
 use crate::sql::compare::canonical_key;

@@ -15,7 +15,7 @@ mod type_check;
 pub mod vector;
 
 pub use self::regex::Compiled;
-pub use aggregate::{Accumulator, Aggregate};
+pub use aggregate::{Accumulator, Aggregate, Extreme};
 
 use super::compare::compare_defined;
 use super::eval::{Context, Evaluated};

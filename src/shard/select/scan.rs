@@ -2,12 +2,10 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{
-    select::{Candidate, RESUME_BYTES_MAX, ResumePoint, foreign_resume_point},
-    view::{Judge, ShardView, decode},
-};
+use super::{Candidate, RESUME_BYTES_MAX, ResumePoint, foreign_resume_point};
 use crate::{
     model::{epk::EpkRange, error::Result},
+    shard::view::{Judge, ShardView, decode},
     store::{document::Header, engine::Scan, keys},
 };
 
@@ -21,7 +19,7 @@ const DIGEST_BYTES: usize = 8;
 /// Bytes of a key that a resume point carries; longer ids are told apart by a digest.
 const KEY_BYTES_MAX: usize = RESUME_BYTES_MAX - 1 - DIGEST_BYTES;
 
-pub(super) struct KeyScan<'v> {
+pub struct KeyScan<'v> {
     scan: Scan<'v>,
     judge: Judge,
     started: bool,

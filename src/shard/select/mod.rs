@@ -7,9 +7,31 @@
 //! let more = candidates.resume_at();
 //! ```
 
-use std::time::Instant;
+mod choose;
+mod estimate;
+mod filter;
+mod from_index;
+mod items;
+mod ordinals;
+mod ranges;
+mod reader;
+mod scan;
+mod walk;
 
-use super::{select_scan::KeyScan, view::ShardView};
+use std::{rc::Rc, time::Instant};
+
+#[cfg(test)]
+pub use choose::EAGER;
+pub use from_index::from_index;
+
+use choose::{Access, choose};
+use items::{Entries, ItemsOfIndex};
+use ordinals::OrdinalWalk;
+use reader::Reader;
+use scan::KeyScan;
+use walk::Walk;
+
+use super::view::ShardView;
 use crate::{
     model::{
         epk::EpkRange,
@@ -44,9 +66,9 @@ pub struct Budget {
 }
 
 /// A place in a selection, for a continuation token: opaque, at most [`RESUME_BYTES_MAX`] bytes. It belongs to one query text and one
-/// shard, and stays good over restarts, writes, expiries and changes of the index.
+/// shard, and stays good over restarts, writes and expiries; a policy that no longer indexes what the selection followed ends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResumePoint(pub(super) Vec<u8>);
+pub struct ResumePoint(Vec<u8>);
 
 /// Leaves room for the rest of a token of 1,024 characters.
 pub const RESUME_BYTES_MAX: usize = 690;
@@ -93,28 +115,84 @@ pub struct IndexUse {
 
 /// A selection under way.
 pub struct Candidates<'v> {
-    source: KeyScan<'v>,
+    source: Source<'v>,
+    ordered: bool,
     used: IndexUse,
-    budget: Budget,
-    examined: usize,
+    spent: Spent,
     paused: bool,
 }
 
+enum Source<'v> {
+    Nothing,
+    Keys(KeyScan<'v>),
+    Index(Box<ItemsOfIndex<'v>>),
+}
+
+/// The budget and what was taken from it.
+struct Spent {
+    budget: Budget,
+    examined: usize,
+}
+
+impl Spent {
+    /// However small the budget, a selection gets on.
+    fn is_over(&self) -> bool {
+        self.examined > 0
+            && (self.examined >= self.budget.entries_max
+                || (self.examined.is_multiple_of(ENTRIES_PER_LOOK_AT_THE_CLOCK)
+                    && self
+                        .budget
+                        .deadline
+                        .is_some_and(|deadline| Instant::now() >= deadline)))
+    }
+}
+
 impl<'v> Candidates<'v> {
-    pub fn open(view: &'v ShardView, ask: &Ask<'v>) -> Result<Self> {
-        Ok(Self {
-            source: KeyScan::open(view, ask.keys, ask.resume)?,
-            used: IndexUse::default(),
-            budget: ask.budget,
-            examined: 0,
+    pub fn open(view: &'v ShardView, ask: &Ask<'_>) -> Result<Self> {
+        let reader = Reader::open(view);
+        let choice = choose(&reader, ask)?;
+        let entries = match choice.access {
+            Access::Nothing => None,
+            Access::Keys => {
+                let source = Source::Keys(KeyScan::open(view, ask.keys, ask.resume)?);
+                return Ok(Self::new(source, false, choice.used, ask.budget));
+            }
+            Access::Walk(plan) => Some(Entries::Walk(Walk::open(&reader, plan, ask.resume)?)),
+            Access::Ordinals(ordinals) => {
+                Some(Entries::Ordinals(OrdinalWalk::open(ordinals, ask.resume)?))
+            }
+        };
+        let source = match entries {
+            None => Source::Nothing,
+            Some(entries) => Source::Index(Box::new(ItemsOfIndex::new(
+                Rc::new(reader),
+                entries,
+                choice.checks,
+                choice.exact,
+                ask.keys,
+            ))),
+        };
+        let ordered = choice.ordered || matches!(source, Source::Nothing);
+        Ok(Self::new(source, ordered, choice.used, ask.budget))
+    }
+
+    fn new(source: Source<'v>, ordered: bool, used: IndexUse, budget: Budget) -> Self {
+        Self {
+            source,
+            ordered,
+            used,
+            spent: Spent {
+                budget,
+                examined: 0,
+            },
             paused: false,
-        })
+        }
     }
 
     /// Whether the items come in the order of the query's ORDER BY, so that the first rows are the first. Otherwise the caller sorts. Ties are in
     /// the order of resource ids; in its reverse where the first column is descending.
     pub fn is_ordered(&self) -> bool {
-        false
+        self.ordered
     }
 
     /// The next live item.
@@ -124,53 +202,67 @@ impl<'v> Candidates<'v> {
     )]
     pub fn next(&mut self) -> Result<Step<'_>> {
         loop {
-            // However small the budget, a selection gets on.
-            if self.examined > 0 && self.is_spent() {
+            if self.spent.is_over() {
                 self.paused = true;
                 return Ok(Step::Paused);
             }
-            self.examined += 1;
-            if !self.source.advance()? {
+            self.spent.examined += 1;
+            let (more, found) = match &mut self.source {
+                Source::Nothing => (false, false),
+                Source::Keys(scan) => (scan.advance()?, scan.is_live()),
+                Source::Index(items) => {
+                    let more = items.advance()?;
+                    (more, more && items.load()?)
+                }
+            };
+            if !more {
                 return Ok(Step::End);
             }
-            if self.source.is_live() {
+            if found {
                 break;
             }
         }
-        self.source.candidate().map(Step::Item)
-    }
-
-    fn is_spent(&self) -> bool {
-        self.examined >= self.budget.entries_max
-            || (self.examined % ENTRIES_PER_LOOK_AT_THE_CLOCK == ENTRIES_PER_LOOK_AT_THE_CLOCK - 1
-                && self
-                    .budget
-                    .deadline
-                    .is_some_and(|deadline| Instant::now() >= deadline))
+        match &self.source {
+            Source::Nothing => Ok(Step::End),
+            Source::Keys(scan) => scan.candidate().map(Step::Item),
+            Source::Index(items) => items.candidate().map(Step::Item),
+        }
     }
 
     /// A selection that resumes here begins with the item that `next` gave last. After `Paused` it begins with what would have come next.
     pub fn resume_at(&self) -> ResumePoint {
         if self.paused {
-            return self.source.resume_after();
+            return self.resume_after();
         }
-        self.source.resume_at()
+        match &self.source {
+            Source::Nothing => ResumePoint(Vec::new()),
+            Source::Keys(scan) => scan.resume_at(),
+            Source::Index(items) => items.entries.resume_at(),
+        }
     }
 
     /// A selection that resumes here begins behind the item that `next` gave last.
     pub fn resume_after(&self) -> ResumePoint {
-        self.source.resume_after()
+        match &self.source {
+            Source::Nothing => ResumePoint(Vec::new()),
+            Source::Keys(scan) => scan.resume_after(),
+            Source::Index(items) => items.entries.resume_after(),
+        }
     }
 
     /// Whether the item that `next` gave last is the very one at which an earlier selection stopped with `resume_at`: then rows of it may
     /// have been handed out before.
     pub fn is_at_resume(&self) -> bool {
-        self.source.is_at_resume()
+        match &self.source {
+            Source::Nothing => false,
+            Source::Keys(scan) => scan.is_at_resume(),
+            Source::Index(items) => items.entries.is_at_resume(),
+        }
     }
 
     /// Entries of index and items looked at so far.
     pub fn examined(&self) -> usize {
-        self.examined
+        self.spent.examined
     }
 
     pub fn used(&self) -> &IndexUse {
@@ -188,11 +280,6 @@ pub struct FromIndex {
     pub used: IndexUse,
 }
 
-/// Answers a COUNT, MIN or MAX without reading items, exact to the second of expiry; `None` when the index cannot, and items must be read.
-pub fn from_index(_view: &ShardView, _ask: &Ask<'_>) -> Result<Option<FromIndex>> {
-    Ok(None)
-}
-
-pub(super) fn foreign_resume_point() -> Error {
+fn foreign_resume_point() -> Error {
     Error::bad_request("Invalid Continuation Token: it belongs to another query")
 }

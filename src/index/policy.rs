@@ -1,0 +1,224 @@
+//! An indexing policy made ready: a tree of its paths that is walked together with an item.
+
+use std::collections::HashMap;
+
+use super::path::PathId;
+use crate::model::{
+    indexing_policy::{IndexingMode, IndexingPolicy, Order, Segment, Tail},
+    path::PropertyPath,
+};
+
+/// Says which paths of an item are indexed. The most precise path of the policy that fits decides.
+#[derive(Debug)]
+pub struct Indexer {
+    /// The same for policies that make the same terms.
+    pub fingerprint: u64,
+    pub mode: IndexingMode,
+    pub(super) root: Node,
+    pub(super) composites: Vec<Composite>,
+    pub(super) ts: bool,
+}
+
+/// A composite index: one term of several values.
+#[derive(Debug)]
+pub struct Composite {
+    pub id: PathId,
+    pub columns: Vec<Column>,
+}
+
+#[derive(Debug)]
+pub struct Column {
+    pub path: PropertyPath,
+    pub descending: bool,
+}
+
+impl Column {
+    /// Whether this is the time of the last write, which the shard knows and the client does not.
+    pub(super) fn is_ts(&self) -> bool {
+        self.path.segments() == ["_ts"]
+    }
+}
+
+/// What the policy says of one place, and of the places below.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    properties: HashMap<String, Node>,
+    elements: Option<Box<Node>>,
+    /// `/?`: whether the scalar at this very place is included.
+    scalar: Option<bool>,
+    /// `/*`: whether everything at and below this place is.
+    subtree: Option<bool>,
+}
+
+/// A place in the walk: the node, if the policy has a path that leads here or further, and what the places above say.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'p> {
+    node: Option<&'p Node>,
+    inherited: bool,
+}
+
+impl<'p> Place<'p> {
+    fn enter(node: Option<&'p Node>, inherited: bool) -> Self {
+        Self {
+            node,
+            inherited: node.and_then(|node| node.subtree).unwrap_or(inherited),
+        }
+    }
+
+    /// Whether a value at this place is indexed.
+    pub fn is_included(self) -> bool {
+        self.node
+            .and_then(|node| node.scalar)
+            .unwrap_or(self.inherited)
+    }
+
+    /// Whether nothing at or below this place is indexed.
+    pub fn is_barren(self) -> bool {
+        self.node.is_none() && !self.inherited
+    }
+
+    pub fn property(self, name: &str) -> Self {
+        let node = self.node.and_then(|node| node.properties.get(name));
+        Self::enter(node, self.inherited)
+    }
+
+    pub fn element(self) -> Self {
+        let node = self.node.and_then(|node| node.elements.as_deref());
+        Self::enter(node, self.inherited)
+    }
+}
+
+/// Properties of an item that the server adds and nobody searches for by value: a query for one walks over the items.
+const NEVER_INDEXED: [&str; 5] = ["_rid", "_self", "_etag", "_attachments", "_lsn"];
+
+impl Indexer {
+    pub fn new(policy: &IndexingPolicy) -> Self {
+        let mut root = Node::default();
+        let listed = policy.included.iter().map(|path| (path, true));
+        for (path, included) in listed.chain(policy.excluded.iter().map(|path| (path, false))) {
+            let node = path.segments().iter().fold(&mut root, Node::child);
+            match path.tail() {
+                Tail::Scalar => node.scalar = Some(included),
+                Tail::Subtree => node.subtree = Some(included),
+            }
+        }
+        let composites = policy.composite.iter().map(|columns| {
+            let columns: Vec<Column> = columns
+                .iter()
+                .map(|column| Column {
+                    path: column.path.clone(),
+                    descending: column.order == Order::Descending,
+                })
+                .collect();
+            let ids = columns
+                .iter()
+                .map(|column| (path_id(&column.path), column.descending));
+            Composite {
+                id: PathId::composite(ids),
+                columns,
+            }
+        });
+        let mut indexer = Self {
+            fingerprint: fingerprint(policy),
+            mode: policy.mode,
+            composites: composites.collect(),
+            root,
+            ts: false,
+        };
+        indexer.ts = indexer.start().property("_ts").is_included();
+        indexer
+    }
+
+    /// For those who write items, if the index takes them with the writing.
+    pub fn for_writers(policy: &IndexingPolicy) -> Option<Self> {
+        (policy.mode == IndexingMode::Consistent).then(|| Self::new(policy))
+    }
+
+    pub(super) fn start(&self) -> Place<'_> {
+        Place::enter(Some(&self.root), false)
+    }
+
+    /// Whether every scalar at this path has a term.
+    pub fn includes(&self, path: &[Segment]) -> bool {
+        if let Some(Segment::Property(first)) = path.first()
+            && NEVER_INDEXED.contains(&first.as_str())
+        {
+            return false;
+        }
+        path.iter()
+            .fold(self.start(), |place, segment| match segment {
+                Segment::Property(name) => place.property(name),
+                Segment::AnyElement => place.element(),
+            })
+            .is_included()
+    }
+
+    pub fn composites(&self) -> &[Composite] {
+        &self.composites
+    }
+}
+
+/// Of what decides the terms: paths and composites, not when they are written.
+fn fingerprint(policy: &IndexingPolicy) -> u64 {
+    let mut json = policy.to_json();
+    if let Some(object) = json.as_object_mut() {
+        object.remove("indexingMode");
+        object.remove("automatic");
+    }
+    PathId::ROOT.property(&json.to_string()).0
+}
+
+pub fn path_id(path: &PropertyPath) -> PathId {
+    path.segments()
+        .iter()
+        .fold(PathId::ROOT, |id, name| id.property(name))
+}
+
+impl Node {
+    fn child(&mut self, segment: &Segment) -> &mut Self {
+        match segment {
+            Segment::Property(name) => self.properties.entry(name.clone()).or_default(),
+            Segment::AnyElement => self.elements.get_or_insert_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::indexing_policy::IndexPath;
+
+    #[test]
+    fn the_most_precise_path_decides() {
+        let policy = json!({
+            "includedPaths": [{"path": "/*"}, {"path": "/a/b/?"}, {"path": "/x/y/*"}, {"path": "/tags/[]/name/?"}],
+            "excludedPaths": [{"path": "/a/*"}, {"path": "/x/*"}, {"path": "/tags/*"}, {"path": "/s/?"}],
+        });
+        let indexer = Indexer::new(&IndexingPolicy::from_json(Some(&policy)).unwrap());
+        for (path, included) in [
+            ("/n/?", true),
+            ("/n/m/?", true),
+            ("/a/?", false),
+            ("/a/b/?", true),
+            ("/a/b/c/?", false),
+            ("/a/c/?", false),
+            ("/x/y/?", true),
+            ("/x/y/z/?", true),
+            ("/x/z/?", false),
+            ("/tags/[]/name/?", true),
+            ("/tags/[]/?", false),
+            ("/tags/name/?", false),
+            ("/s/?", false),
+            ("/s/t/?", true),
+            ("/id/?", true),
+            ("/_ts/?", true),
+            ("/_etag/?", false),
+            ("/_rid/?", false),
+        ] {
+            let path = IndexPath::parse(path).unwrap();
+            assert_eq!(indexer.includes(path.segments()), included, "{path}");
+        }
+    }
+}

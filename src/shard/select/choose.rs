@@ -1,0 +1,624 @@
+//! Chooses how a selection gets at its items: over the index, in the order of a path or by the filter's terms, or over all items in key order.
+
+use super::{
+    Ask, IndexUse, ResumePoint,
+    estimate::{Counted, count_entries, count_keys},
+    filter::{Condition, Filter, Path, Term, filter, item_path, simplify_and, simplify_or},
+    ordinals::{self, ORDINALS_MAX},
+    ranges::Ranges,
+    reader::Reader,
+    walk::{self, Missing, WalkPlan},
+};
+use crate::{
+    index::{
+        PathId,
+        path::SHAPES,
+        policy::path_id,
+        value::{self, tag},
+    },
+    model::error::{Error, Result},
+    shard::generation::Mode,
+    sql::ast::SelectQuery,
+};
+
+/// Entries counted at most to compare ways; each limit in turn, until one way proves to be shorter.
+const RACE_LIMITS: [usize; 4] = [16, 128, 1_024, 4_096];
+/// Where a filter finds fewer items than this, they are sorted rather than picked from the order.
+const SORTED_ITEMS_MAX: usize = 1_000;
+/// A walk over the index reads items one by one, which takes about so many times as long as reading them in their order.
+const INDEX_COST: u64 = 8;
+/// From this many entries on it pays to look into other terms of an item before reading it.
+const CHECK_ENTRIES_MIN: usize = 128;
+/// Values of one path that are looked up one by one for an item.
+const CHECK_VALUES_MAX: usize = 4;
+
+/// What ways cost, as far as the choice is concerned.
+struct Costs {
+    sorted_items_max: usize,
+    index_cost: u64,
+}
+
+#[cfg(not(test))]
+fn costs() -> Costs {
+    Costs {
+        sorted_items_max: SORTED_ITEMS_MAX,
+        index_cost: INDEX_COST,
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Tests have few items; this makes the index worth its while all the same.
+    pub static EAGER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+#[cfg(test)]
+fn costs() -> Costs {
+    let eager = EAGER.get();
+    Costs {
+        sorted_items_max: if eager { 3 } else { SORTED_ITEMS_MAX },
+        index_cost: if eager { 0 } else { INDEX_COST },
+    }
+}
+
+pub enum Access {
+    Nothing,
+    /// All items in key order.
+    Keys,
+    Walk(WalkPlan),
+    /// Items by their ordinals, in ascending order.
+    Ordinals(Vec<u64>),
+}
+
+pub struct Choice {
+    pub access: Access,
+    /// Items come in the order of the query.
+    pub ordered: bool,
+    /// Terms that an item must have besides.
+    pub checks: Vec<Check>,
+    /// What passes is what the filter lets through.
+    pub exact: bool,
+    pub used: IndexUse,
+}
+
+/// One of these terms must be there: a path, and encoded values.
+pub struct Check {
+    pub path: PathId,
+    pub values: Vec<Vec<u8>>,
+}
+
+impl Choice {
+    pub(super) fn of(access: Access) -> Self {
+        Self {
+            access,
+            ordered: false,
+            checks: Vec::new(),
+            exact: false,
+            used: IndexUse::default(),
+        }
+    }
+}
+
+/// The filter's condition in terms alone, as a list of which all must be true.
+pub fn conditions(reader: &Reader<'_>, condition: Condition) -> Vec<Condition> {
+    match resolve(reader, condition) {
+        Condition::And(all) => all,
+        Condition::All => Vec::new(),
+        one => vec![one],
+    }
+}
+
+/// Says presence and absence by shapes. As deep as expressions nest.
+fn resolve(reader: &Reader<'_>, condition: Condition) -> Condition {
+    let shapes = |ranges: Ranges, has_other: bool| {
+        Condition::Term(Term {
+            path: shapes_path(),
+            ranges,
+            exact: !has_other,
+        })
+    };
+    match condition {
+        Condition::Present(path) => {
+            let survey = reader.survey(path.id);
+            shapes(survey.ranges(&survey.having), survey.has_other)
+        }
+        Condition::Missing(path) => {
+            let survey = reader.survey(path.id);
+            shapes(survey.ranges(&survey.lacking), survey.has_other)
+        }
+        Condition::And(all) => {
+            simplify_and(all.into_iter().map(|one| resolve(reader, one)).collect())
+        }
+        Condition::Or(all) => {
+            simplify_or(all.into_iter().map(|one| resolve(reader, one)).collect())
+        }
+        other => other,
+    }
+}
+
+pub fn shapes_path() -> Path {
+    Path {
+        segments: Vec::new(),
+        id: SHAPES,
+    }
+}
+
+pub fn choose(reader: &Reader<'_>, ask: &Ask<'_>) -> Result<Choice> {
+    let syntax = ask.query.syntax();
+    let Some(index) = &reader.index else {
+        if reader.view.state().index.mode == Mode::None && !ask.scan_allowed {
+            return Err(Error::bad_request(
+                "An invalid query has been specified with filters against path(s) excluded from indexing. Consider adding allow scan \
+                 header in the request: the container's indexing mode is 'none'",
+            ));
+        }
+        return Ok(Choice::of(Access::Keys));
+    };
+    let Filter {
+        condition,
+        not_indexed,
+    } = filter(ask.query, &index.indexer);
+    let conditions = conditions(reader, condition);
+    let order = Order::of(reader, ask, &conditions)?;
+    let chooser = Chooser {
+        reader,
+        ask,
+        conditions,
+    };
+    let mut choice = chooser.choose(order)?;
+    let potential = not_indexed.iter().map(Path::text);
+    choice.used.potential.extend(potential);
+    // With other sources beside the item, a row may be missing though the filter holds.
+    let is_plain = syntax.item_name().is_some()
+        && syntax
+            .from
+            .as_ref()
+            .is_some_and(|from| from.joins.is_empty());
+    choice.exact &= is_plain;
+    Ok(choice)
+}
+
+/// A walk that gives the items in the order of the query.
+struct Order {
+    plan: WalkPlan,
+    /// The condition that the walk takes care of.
+    covers: Vec<PathId>,
+    used: IndexUse,
+}
+
+impl Order {
+    fn of(reader: &Reader<'_>, ask: &Ask<'_>, conditions: &[Condition]) -> Result<Option<Self>> {
+        let syntax = ask.query.syntax();
+        if syntax.order_by_rank || !syntax.group_by.is_empty() {
+            return Ok(None);
+        }
+        let columns: Option<Vec<(Path, bool)>> = syntax
+            .order_by
+            .iter()
+            .map(|item| Some((item_path(ask.query, &item.expr)?, item.descending)))
+            .collect();
+        match columns.as_deref() {
+            None | Some([]) => Ok(None),
+            Some([(path, descending)]) => {
+                let by_path = Self::by_path(reader, path, *descending, conditions)?;
+                Ok(match by_path {
+                    Some(order) => Some(order),
+                    None => Self::by_composite(reader, &[(path.clone(), *descending)], conditions),
+                })
+            }
+            Some(columns) => {
+                check_composite(reader, columns, syntax)?;
+                Ok(Self::by_composite(reader, columns, conditions))
+            }
+        }
+    }
+
+    fn by_path(
+        reader: &Reader<'_>,
+        path: &Path,
+        descending: bool,
+        conditions: &[Condition],
+    ) -> Result<Option<Self>> {
+        let indexed = reader
+            .index
+            .as_ref()
+            .is_some_and(|index| index.indexer.includes(&path.segments));
+        if !indexed {
+            return Ok(None);
+        }
+        let survey = reader.survey(path.id);
+        let bound = conditions.iter().find_map(|one| match one {
+            Condition::Term(term) if term.path.id == path.id => Some(&term.ranges),
+            _ => None,
+        });
+        let ranges = bound.cloned().unwrap_or_else(scalars);
+        let unsorted = (survey.has_cut && ranges.intersects(&Ranges::of_tag(tag::TEXT)))
+            || (bound.is_none() && (survey.has_nested || survey.has_other));
+        if unsorted {
+            return Ok(None);
+        }
+        let missing = match (bound, survey.lacking.as_slice()) {
+            (Some(_), _) | (None, []) => None,
+            (None, [shape]) => Some(Missing::Shape(survey.ranges(&[*shape]))),
+            (None, lacking) => {
+                let term = Term {
+                    path: shapes_path(),
+                    ranges: survey.ranges(lacking),
+                    exact: true,
+                };
+                match ordinals::of_term(reader, &term, ORDINALS_MAX)? {
+                    Some(ordinals) => Some(Missing::Ordinals(ordinals)),
+                    None => return Ok(None),
+                }
+            }
+        };
+        let used = IndexUse {
+            utilized: vec![path.text()],
+            ..IndexUse::default()
+        };
+        Ok(Some(Self {
+            plan: WalkPlan {
+                driver: path.id,
+                ranges,
+                missing,
+                backwards: descending,
+            },
+            covers: vec![path.id],
+            used,
+        }))
+    }
+
+    /// A composite index whose first columns are given by the filter and whose others are the order's.
+    fn by_composite(
+        reader: &Reader<'_>,
+        order: &[(Path, bool)],
+        conditions: &[Condition],
+    ) -> Option<Self> {
+        let index = reader.index.as_ref()?;
+        for composite in index.indexer.composites() {
+            let Some(given) = composite.columns.len().checked_sub(order.len()) else {
+                continue;
+            };
+            let (first, rest) = composite.columns.split_at(given);
+            let Some(backwards) = direction(rest, order) else {
+                continue;
+            };
+            let mut prefix = Vec::new();
+            let mut covers = Vec::new();
+            let all_given = first.iter().all(|column| {
+                let id = path_id(&column.path);
+                let value = conditions.iter().find_map(|one| match one {
+                    Condition::Term(term) if term.path.id == id && is_whole_value(term) => {
+                        term.ranges.single_value()
+                    }
+                    _ => None,
+                });
+                // A long string is cut elsewhere in a composite term.
+                let Some(value) = value.filter(|value| value.len() <= value::COLUMN_TEXT_BYTES_MAX)
+                else {
+                    return false;
+                };
+                let start = prefix.len();
+                prefix.extend_from_slice(value);
+                if column.descending {
+                    value::invert(&mut prefix, start);
+                }
+                covers.push(id);
+                true
+            });
+            let survey = reader.survey(composite.id);
+            if !all_given || survey.has_cut || survey.has_other {
+                continue;
+            }
+            let ranges = if prefix.is_empty() {
+                everything()
+            } else {
+                Ranges::prefix(prefix)
+            };
+            let columns = composite.columns.iter().map(|column| {
+                let direction = if column.descending { "DESC" } else { "ASC" };
+                format!("{} {direction}", column.path)
+            });
+            return Some(Self {
+                plan: WalkPlan {
+                    driver: composite.id,
+                    ranges,
+                    missing: None,
+                    backwards,
+                },
+                covers,
+                used: IndexUse {
+                    utilized_composite: vec![columns.collect()],
+                    ..IndexUse::default()
+                },
+            });
+        }
+        None
+    }
+}
+
+/// Whether columns are an order, forwards (`false`) or backwards.
+fn direction(columns: &[crate::index::policy::Column], order: &[(Path, bool)]) -> Option<bool> {
+    let same_paths = columns.len() == order.len()
+        && columns
+            .iter()
+            .zip(order)
+            .all(|(column, (path, _))| path_id(&column.path) == path.id);
+    let mut turned = columns
+        .iter()
+        .zip(order)
+        .map(|(column, (_, descending))| column.descending != *descending);
+    let first = turned.next()?;
+    (same_paths && turned.all(|one| one == first)).then_some(first)
+}
+
+/// An order by several columns needs a composite index of them.
+fn check_composite(
+    reader: &Reader<'_>,
+    order: &[(Path, bool)],
+    syntax: &SelectQuery,
+) -> Result<()> {
+    let Some(index) = &reader.index else {
+        return Ok(());
+    };
+    let found = index.indexer.composites().iter().any(|composite| {
+        let given = composite.columns.len().saturating_sub(order.len());
+        let rest = composite.columns.get(given..).unwrap_or_default();
+        direction(rest, order).is_some()
+    });
+    if found {
+        return Ok(());
+    }
+    let columns: Vec<String> = syntax
+        .order_by
+        .iter()
+        .map(|item| item.expr.to_string())
+        .collect();
+    Err(Error::bad_request(format!(
+        "The order by query does not have a corresponding composite index that it can be served from: there is none over {}",
+        columns.join(", ")
+    )))
+}
+
+/// All values that have terms.
+pub fn scalars() -> Ranges {
+    Ranges::one(vec![tag::NULL], vec![tag::ARRAY])
+}
+
+/// All values of a composite term, turned or not.
+fn everything() -> Ranges {
+    Ranges::one(vec![0], vec![0xff])
+}
+
+struct Chooser<'a, 'v> {
+    reader: &'a Reader<'v>,
+    ask: &'a Ask<'a>,
+    conditions: Vec<Condition>,
+}
+
+/// A way to the items by one of the conditions.
+#[derive(Clone, Copy)]
+enum Way<'c> {
+    Walk(&'c Term),
+    Ordinals(&'c Condition),
+    Keys,
+}
+
+impl Chooser<'_, '_> {
+    fn choose(&self, order: Option<Order>) -> Result<Choice> {
+        if self.conditions.contains(&Condition::Nothing) {
+            return Ok(Choice::of(Access::Nothing));
+        }
+        if let Some(resume) = self.ask.resume {
+            return self.resumed(resume, order);
+        }
+        let covers = order.as_ref().map_or(&[][..], |order| &order.covers);
+        let ways: Vec<Way<'_>> = self
+            .conditions
+            .iter()
+            .filter(|one| !matches!(one, Condition::Term(term) if covers.contains(&term.path.id)))
+            .filter_map(way_of)
+            .chain((!self.covers_shard()).then_some(Way::Keys))
+            .collect();
+        if let Some(order) = order {
+            for way in &ways {
+                if let Counted::All(_) = self.count(*way, costs().sorted_items_max)? {
+                    return self.by(self.shortest(&ways)?.0, false);
+                }
+            }
+            return Ok(self.ordered(order));
+        }
+        let (way, is_short) = self.shortest(&ways)?;
+        self.by(way, !is_short)
+    }
+
+    /// The way that a resume point belongs to.
+    fn resumed(&self, resume: &ResumePoint, order: Option<Order>) -> Result<Choice> {
+        if ordinals::is_of_ordinals(resume) {
+            let all = Condition::And(self.conditions.clone());
+            return match ordinals::of_condition(self.reader, &all, ORDINALS_MAX)? {
+                Some(ordinals) => Ok(self.done(Access::Ordinals(ordinals), &[], true)),
+                None => Err(super::foreign_resume_point()),
+            };
+        }
+        let Some(driver) = walk::driver_of(resume) else {
+            return Ok(Choice::of(Access::Keys));
+        };
+        if let Some(order) = order.filter(|order| order.plan.driver == driver) {
+            return Ok(self.ordered(order));
+        }
+        let term = self.conditions.iter().find_map(|one| match one {
+            Condition::Term(term) if term.path.id == driver => Some(term),
+            _ => None,
+        });
+        match term {
+            Some(term) => self.by(Way::Walk(term), true),
+            None => Err(super::foreign_resume_point()),
+        }
+    }
+
+    fn ordered(&self, order: Order) -> Choice {
+        Choice {
+            ordered: true,
+            used: order.used,
+            ..self.done(Access::Walk(order.plan), &order.covers, true)
+        }
+    }
+
+    /// Whether the whole shard is asked for.
+    fn covers_shard(&self) -> bool {
+        let (all, keys) = (&self.reader.view.facts.range, self.ask.keys);
+        keys.min <= all.min && keys.max >= all.max
+    }
+
+    fn count(&self, way: Way<'_>, limit: usize) -> Result<Counted> {
+        match way {
+            Way::Walk(term) => count_entries(self.reader, term, limit),
+            Way::Ordinals(condition) => {
+                let found = ordinals::of_condition(self.reader, condition, limit)?;
+                Ok(found.map_or(Counted::More, |found| Counted::All(found.len())))
+            }
+            Way::Keys => count_keys(self.reader, self.ask.keys, limit),
+        }
+    }
+
+    /// The way with the fewest entries as far as a few looks tell, and whether it is known to be short.
+    fn shortest<'c>(&self, ways: &[Way<'c>]) -> Result<(Way<'c>, bool)> {
+        let documents = self.reader.view.state().documents;
+        let worthwhile = documents
+            .checked_div(costs().index_cost)
+            .map_or(usize::MAX, |few| usize::try_from(few).unwrap_or(usize::MAX))
+            .max(RACE_LIMITS[0]);
+        let first = match ways {
+            [] => return Ok((Way::Keys, false)),
+            [one] if worthwhile > RACE_LIMITS[3] => return Ok((*one, false)),
+            [first, ..] => *first,
+        };
+        for limit in RACE_LIMITS {
+            for way in ways {
+                if let Counted::All(count) = self.count(*way, limit.min(worthwhile))? {
+                    return Ok((*way, count < CHECK_ENTRIES_MIN));
+                }
+            }
+            if limit >= worthwhile {
+                // A walk over everything is shorter than any of these.
+                return Ok((Way::Keys, false));
+            }
+        }
+        Ok((first, false))
+    }
+
+    fn by(&self, way: Way<'_>, with_checks: bool) -> Result<Choice> {
+        match way {
+            Way::Keys => Ok(Choice::of(Access::Keys)),
+            Way::Walk(term) => {
+                let plan = WalkPlan {
+                    driver: term.path.id,
+                    ranges: term.ranges.clone(),
+                    missing: None,
+                    backwards: false,
+                };
+                let mut choice = self.done(Access::Walk(plan), &[term.path.id], with_checks);
+                if term.path.id != SHAPES {
+                    choice.used.utilized.insert(0, term.path.text());
+                }
+                Ok(choice)
+            }
+            Way::Ordinals(condition) => {
+                match ordinals::of_condition(self.reader, condition, ORDINALS_MAX)? {
+                    Some(ordinals) => {
+                        let mut choice = self.done(Access::Ordinals(ordinals), &[], with_checks);
+                        collect_paths(condition, &mut choice.used.utilized);
+                        Ok(choice)
+                    }
+                    None => Ok(Choice::of(Access::Keys)),
+                }
+            }
+        }
+    }
+
+    /// A choice with the checks that go with it.
+    fn done(&self, access: Access, covered: &[PathId], with_checks: bool) -> Choice {
+        let mut choice = Choice::of(access);
+        choice.exact = self.conditions.iter().all(Condition::is_exact);
+        let mut covered_one = false;
+        for condition in &self.conditions {
+            match condition {
+                Condition::Term(term) if covered.contains(&term.path.id) && !covered_one => {
+                    // Of several conditions on the elements of an array the walk covers one.
+                    covered_one = covered.len() == 1;
+                }
+                Condition::Term(term) if with_checks && is_checkable(term) => {
+                    choice.checks.push(Check {
+                        path: term.path.id,
+                        values: term.ranges.iter().map(|range| range.from.clone()).collect(),
+                    });
+                    if term.path.id != SHAPES {
+                        choice.used.utilized.push(term.path.text());
+                    }
+                }
+                _ => choice.exact = false,
+            }
+        }
+        choice
+    }
+}
+
+/// The values that a term asks for, if it asks for a few values and not for a range of them.
+pub fn whole_values(term: &Term) -> Option<Vec<Vec<u8>>> {
+    is_checkable(term).then(|| term.ranges.iter().map(|range| range.from.clone()).collect())
+}
+
+/// Whether a handful of lookups tells if an item has the term.
+fn is_checkable(term: &Term) -> bool {
+    term.ranges.len() <= CHECK_VALUES_MAX
+        && term
+            .ranges
+            .iter()
+            .all(|range| range.to == super::ranges::successor(&range.from))
+        && is_whole_value(term)
+}
+
+/// Whether the ranges are values, and not prefixes of values: those of a type, or of strings that begin alike.
+fn is_whole_value(term: &Term) -> bool {
+    term.ranges.iter().all(|range| match range.from.as_slice() {
+        _ if term.path.id == SHAPES => true,
+        [tag::NULL | tag::FALSE | tag::TRUE] => true,
+        [tag::NUMBER, rest @ ..] => rest.len() >= 8,
+        [tag::TEXT, rest @ ..] => {
+            // An end mark is a zero, or a one behind the longest part that is kept.
+            rest.last() == Some(&0)
+                || (rest.len() == value::TEXT_BYTES_MAX + 1 && rest.last() == Some(&1))
+        }
+        _ => false,
+    })
+}
+
+fn way_of(condition: &Condition) -> Option<Way<'_>> {
+    match condition {
+        Condition::Term(term)
+            if !term.path.is_multiple() || (term.ranges.len() == 1 && is_checkable(term)) =>
+        {
+            Some(Way::Walk(term))
+        }
+        Condition::Term(_) | Condition::Or(_) if ordinals::is_bounded(condition) => {
+            Some(Way::Ordinals(condition))
+        }
+        _ => None,
+    }
+}
+
+fn collect_paths(condition: &Condition, paths: &mut Vec<String>) {
+    match condition {
+        Condition::Term(term) if term.path.id != SHAPES => {
+            let text = term.path.text();
+            if !paths.contains(&text) {
+                paths.push(text);
+            }
+        }
+        Condition::And(all) | Condition::Or(all) => {
+            all.iter().for_each(|one| collect_paths(one, paths));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,273 @@
+//! Aggregates from the index alone: the entries of a range are counted, and only the items with the least and the greatest value are read.
+
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use super::{
+    Ask, FromIndex, ResumePoint, Spent,
+    choose::{Check, conditions, scalars, shapes_path, whole_values},
+    filter::{Condition, Path, Term, filter},
+    items::{Entries, ItemsOfIndex},
+    reader::Reader,
+    walk::{Walk, WalkPlan, driver_of},
+};
+use crate::{
+    index::path::SHAPES,
+    model::{error::Result, indexing_policy::Segment},
+    shard::{indexing::parse, view::ShardView},
+    sql::{Partial, TermAggregate, TermResult},
+};
+
+/// Answers a COUNT, MIN or MAX without reading items, exact to the second of expiry; `None` when the index cannot, and items must be read.
+pub fn from_index(view: &ShardView, ask: &Ask<'_>) -> Result<Option<FromIndex>> {
+    let Some(aggregates) = ask.query.term_aggregates() else {
+        return Ok(None);
+    };
+    // Entries do not say which part of the shard their item is in.
+    let all = &view.facts.range;
+    if ask.keys.min > all.min || ask.keys.max < all.max {
+        return Ok(None);
+    }
+    let reader = Rc::new(Reader::open(view));
+    let Some(plan) = Plan::of(&reader, ask, &aggregates) else {
+        return Ok(None);
+    };
+    // A point that does not belong to this walk belongs to one over items.
+    if ask
+        .resume
+        .is_some_and(|point| driver_of(point) != Some(plan.term.path.id))
+    {
+        return Ok(None);
+    }
+    let (results, resume, examined) = plan.run(&reader, ask, &aggregates)?;
+    let mut used = super::IndexUse::default();
+    if plan.term.path.id != SHAPES {
+        used.utilized.push(plan.term.path.text());
+    }
+    Ok(Some(FromIndex {
+        partial: Partial::of_terms(results),
+        resume,
+        examined,
+        used,
+    }))
+}
+
+/// A walk whose entries are exactly the rows, or exactly those that have the path of the aggregates.
+struct Plan {
+    term: Term,
+    checks: Vec<(crate::index::PathId, Vec<Vec<u8>>)>,
+}
+
+impl Plan {
+    fn of(reader: &Reader<'_>, ask: &Ask<'_>, aggregates: &[TermAggregate]) -> Option<Self> {
+        let index = reader.index.as_ref()?;
+        let conditions = conditions(reader, filter(ask.query, &index.indexer).condition);
+        if !conditions.iter().all(Condition::is_exact) {
+            return None;
+        }
+        let mut paths = aggregates.iter().filter_map(|aggregate| match aggregate {
+            TermAggregate::Rows => None,
+            TermAggregate::Count(path) | TermAggregate::Min(path) | TermAggregate::Max(path) => {
+                Some(path)
+            }
+        });
+        let path = paths.next();
+        if paths.any(|other| Some(other) != path) {
+            return None;
+        }
+        let term = match path {
+            Some(names) => Self::of_path(reader, ask, names, aggregates, &conditions)?,
+            None => Self::of_rows(&conditions)?,
+        };
+        let mut checks = Vec::new();
+        let mut driver_seen = false;
+        for condition in &conditions {
+            match condition {
+                Condition::Term(one) if *one == term && !driver_seen => driver_seen = true,
+                Condition::Term(one) => checks.push((one.path.id, whole_values(one)?)),
+                _ => return None,
+            }
+        }
+        Some(Self { term, checks })
+    }
+
+    /// The condition that the fewest lookups are needed beside: one that is no list of values.
+    fn of_rows(conditions: &[Condition]) -> Option<Term> {
+        let terms = || {
+            conditions.iter().filter_map(|one| match one {
+                Condition::Term(term) => Some(term),
+                _ => None,
+            })
+        };
+        let driver = terms()
+            .find(|term| whole_values(term).is_none())
+            .or_else(|| terms().next());
+        match driver {
+            Some(term)
+                if !term.path.is_multiple() || whole_values(term).is_some_and(|v| v.len() == 1) =>
+            {
+                Some(term.clone())
+            }
+            Some(_) => None,
+            None => {
+                // Every item has a shape.
+                Some(Term {
+                    path: shapes_path(),
+                    ranges: super::ranges::Ranges::one(vec![0; 8], vec![0xff; 9]),
+                    exact: true,
+                })
+            }
+        }
+    }
+
+    /// The values at the path of the aggregates, as far as the filter lets them through.
+    fn of_path(
+        reader: &Reader<'_>,
+        ask: &Ask<'_>,
+        names: &[String],
+        aggregates: &[TermAggregate],
+        conditions: &[Condition],
+    ) -> Option<Term> {
+        let index = reader.index.as_ref()?;
+        let path = Path::new(names.iter().cloned().map(Segment::Property).collect());
+        let computed = names
+            .first()
+            .is_some_and(|first| ask.query.is_computed(first));
+        if computed || !index.indexer.includes(&path.segments) {
+            return None;
+        }
+        let bound = conditions.iter().find_map(|one| match one {
+            Condition::Term(term) if term.path.id == path.id => Some(term),
+            _ => None,
+        });
+        let survey = reader.survey(path.id);
+        // Of strings that were cut only the items tell which is the least.
+        let wants_extreme = aggregates
+            .iter()
+            .any(|one| matches!(one, TermAggregate::Min(_) | TermAggregate::Max(_)));
+        if wants_extreme && (survey.has_cut || survey.has_other) {
+            return None;
+        }
+        if let Some(term) = bound {
+            return Some(term.clone());
+        }
+        // Arrays and objects have no entry, but count; and items without the path are rows.
+        let counts_rows = aggregates.contains(&TermAggregate::Rows);
+        if survey.has_nested || survey.has_other || (counts_rows && !survey.lacking.is_empty()) {
+            return None;
+        }
+        Some(Term {
+            path,
+            ranges: scalars(),
+            exact: true,
+        })
+    }
+
+    fn run(
+        &self,
+        reader: &Rc<Reader<'_>>,
+        ask: &Ask<'_>,
+        aggregates: &[TermAggregate],
+    ) -> Result<(Vec<TermResult>, Option<ResumePoint>, usize)> {
+        let counts = aggregates
+            .iter()
+            .any(|one| matches!(one, TermAggregate::Rows | TermAggregate::Count(_)));
+        let wants_min = aggregates
+            .iter()
+            .any(|one| matches!(one, TermAggregate::Min(_)));
+        let wants_max = aggregates
+            .iter()
+            .any(|one| matches!(one, TermAggregate::Max(_)));
+        let mut spent = Spent {
+            budget: ask.budget,
+            examined: 0,
+        };
+        let mut count = 0;
+        let mut resume = None;
+        if counts {
+            let mut items = self.items(reader, ask, false)?;
+            while items.advance()? {
+                if spent.is_over() {
+                    resume = Some(items.entries.resume_at());
+                    break;
+                }
+                spent.examined += 1;
+                count += u64::from(items.passes()?);
+            }
+        }
+        // The extremes are those of the whole, on every page: they may be taken in more than once.
+        let least = match wants_min {
+            true => self.extreme(reader, ask, false, &mut spent)?,
+            false => None,
+        };
+        let greatest = match wants_max {
+            true => self.extreme(reader, ask, true, &mut spent)?,
+            false => None,
+        };
+        let results = aggregates.iter().map(|aggregate| match aggregate {
+            TermAggregate::Rows | TermAggregate::Count(_) => TermResult::Count(count),
+            TermAggregate::Min(_) => TermResult::Min(least.clone()),
+            TermAggregate::Max(_) => TermResult::Max(greatest.clone()),
+        });
+        Ok((results.collect(), resume, spent.examined))
+    }
+
+    fn items<'v>(
+        &self,
+        reader: &Rc<Reader<'v>>,
+        ask: &Ask<'_>,
+        backwards: bool,
+    ) -> Result<ItemsOfIndex<'v>> {
+        let plan = WalkPlan {
+            driver: self.term.path.id,
+            ranges: self.term.ranges.clone(),
+            missing: None,
+            backwards,
+        };
+        let entries = Entries::Walk(Walk::open(reader, plan, ask.resume)?);
+        let checks = self.checks.iter().map(|(path, values)| Check {
+            path: *path,
+            values: values.clone(),
+        });
+        Ok(ItemsOfIndex::new(
+            Rc::clone(reader),
+            entries,
+            checks.collect(),
+            true,
+            ask.keys,
+        ))
+    }
+
+    /// The value of the first live item of the walk.
+    fn extreme(
+        &self,
+        reader: &Rc<Reader<'_>>,
+        ask: &Ask<'_>,
+        backwards: bool,
+        spent: &mut Spent,
+    ) -> Result<Option<Value>> {
+        let unresumed = Ask {
+            resume: None,
+            ..*ask
+        };
+        let mut items = self.items(reader, &unresumed, backwards)?;
+        while items.advance()? {
+            spent.examined += 1;
+            if items.load()? {
+                let object = parse(items.candidate()?.body);
+                let mut value = object.map(Value::Object);
+                for segment in &self.term.path.segments {
+                    value = match (segment, value) {
+                        (Segment::Property(name), Some(Value::Object(mut object))) => {
+                            object.swap_remove(name)
+                        }
+                        _ => None,
+                    };
+                }
+                return Ok(value);
+            }
+        }
+        Ok(None)
+    }
+}
