@@ -124,7 +124,7 @@ pub struct Candidates<'v> {
 
 enum Source<'v> {
     Nothing,
-    Keys(KeyScan<'v>),
+    Keys(Box<KeyScan<'v>>),
     Index(Box<ItemsOfIndex<'v>>),
 }
 
@@ -154,7 +154,7 @@ impl<'v> Candidates<'v> {
         let entries = match choice.access {
             Access::Nothing => None,
             Access::Keys => {
-                let source = Source::Keys(KeyScan::open(view, ask.keys, ask.resume)?);
+                let source = Source::Keys(Box::new(KeyScan::open(view, ask.keys, ask.resume)?));
                 return Ok(Self::new(source, false, choice.used, ask.budget));
             }
             Access::Walk(plan) => Some(Entries::Walk(Walk::open(&reader, plan, ask.resume)?)),

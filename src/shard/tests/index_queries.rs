@@ -492,7 +492,7 @@ fn shard(seed: u64) -> (Bench, StdRng) {
         .expect("some");
     let policy = policy(&mut random);
     let mut bench = Bench::with_index(default, &policy);
-    let strange = seed % 3 == 0;
+    let strange = seed.is_multiple_of(3);
     for _ in 0..WRITES_PER_SHARD {
         write(&mut bench, &mut random, strange);
         if random.random_bool(0.05) {
