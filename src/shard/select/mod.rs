@@ -41,8 +41,8 @@ use crate::{
     store::document::Header,
 };
 
-/// Entries after which the deadline is looked at again.
-const ENTRIES_PER_LOOK_AT_THE_CLOCK: usize = 256;
+/// Entries after which the deadline is looked at again: few, because one item can cost a query as much as thousands do.
+const ENTRIES_PER_LOOK_AT_THE_CLOCK: usize = 4;
 
 /// What is looked for.
 #[derive(Clone, Copy)]
