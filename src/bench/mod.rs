@@ -5,20 +5,25 @@
 //! from this process, and prints what it measured beside the bar that it has to meet. A figure
 //! that depends on the machine is given as a ratio to the yardstick of the same run.
 
+mod account;
 mod cases;
+mod check;
 mod connection;
 mod doomed;
+mod endpoint;
 mod histogram;
 mod item;
 mod load;
 mod measure;
 mod node;
 mod options;
+mod pace;
 mod process;
 mod report;
 mod request;
 mod scripts;
 mod signer;
+mod workload;
 mod yardstick;
 
 pub use options::{BenchTask, CaseName, NodeBench};

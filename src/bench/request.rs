@@ -21,7 +21,7 @@ pub struct Request<'a> {
 impl Request<'_> {
     /// Appends the request, signed in this second.
     pub fn write(&self, target: &mut Vec<u8>, signer: &Signer, second: u64) {
-        write_start(target, self.verb, self.path);
+        write_start(target, signer, self.verb, self.path);
         let verb_lower = &self.verb.to_ascii_lowercase();
         let (resource_type, link) = (self.resource_type, self.link);
         let signed = Signed {
@@ -39,12 +39,17 @@ impl Request<'_> {
 }
 
 /// The request line and the headers that never change.
-pub fn write_start(target: &mut Vec<u8>, verb: &str, path: &str) {
-    let _ = write!(
-        target,
-        "{verb} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: application/json\r\n\
-         x-ms-version: 2020-07-15\r\n"
-    );
+pub fn write_start(target: &mut Vec<u8>, signer: &Signer, verb: &str, path: &str) {
+    for part in [
+        verb,
+        " ",
+        path,
+        " HTTP/1.1\r\nhost: ",
+        signer.host(),
+        "\r\naccept: application/json\r\nx-ms-version: 2020-07-15\r\n",
+    ] {
+        target.extend_from_slice(part.as_bytes());
+    }
 }
 
 /// The end of the head, and the body if there is one.

@@ -135,7 +135,8 @@ impl Script for Creates {
         self.body.clear();
         item::write(&mut self.body, &id, &id, None, &mut self.random);
         self.request.clear();
-        write_start(&mut self.request, "POST", &format!("/{}/docs", self.link));
+        let path = format!("/{}/docs", self.link);
+        write_start(&mut self.request, &self.signer, "POST", &path);
         self.request.extend_from_slice(&self.signed);
         self.request
             .extend_from_slice(b"x-ms-documentdb-partitionkey: ");
