@@ -43,8 +43,9 @@ impl Account {
     /// Sees to it that every endpoint answers and takes the key.
     pub async fn check(&self) -> Result<()> {
         for endpoint in &self.endpoints {
-            let unreachable =
-                |error| Error::bad_request(format!("cannot reach the endpoint {endpoint}: {error}"));
+            let unreachable = |error| {
+                Error::bad_request(format!("cannot reach the endpoint {endpoint}: {error}"))
+            };
             let reply = self
                 .exchange(endpoint, &ACCOUNT)
                 .await
@@ -205,8 +206,7 @@ pub async fn metrics(endpoint: &Endpoint) -> Result<String> {
         "GET /metrics HTTP/1.1\r\nhost: {}\r\n\r\n",
         endpoint.authority()
     );
-    let failed =
-        |error| Error::unavailable(format!("the metrics of {endpoint} failed: {error}"));
+    let failed = |error| Error::unavailable(format!("the metrics of {endpoint} failed: {error}"));
     let reply = exchange(endpoint, request.as_bytes())
         .await
         .map_err(failed)?;

@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::endpoint::Endpoint;
+use super::wire::{Postgres, Redis, Wire};
 
 /// Room for an answer at first; it grows with the answers.
 const BUFFER_BYTES: usize = 16 * 1024;
@@ -41,6 +42,7 @@ impl Stream {
 
 pub struct Connection {
     stream: Stream,
+    wire: Wire,
     buffer: Vec<u8>,
 }
 
@@ -64,11 +66,6 @@ impl<'a> Answer<'a> {
 }
 
 impl Connection {
-    /// To a server of this machine.
-    pub async fn open(port: u16) -> io::Result<Self> {
-        Self::open_to(&Endpoint::local(port)).await
-    }
-
     pub async fn open_to(endpoint: &Endpoint) -> io::Result<Self> {
         let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
         stream.set_nodelay(true)?;
@@ -79,10 +76,17 @@ impl Connection {
                 Stream::Tls(Box::new(stream))
             }
         };
-        Ok(Self {
+        let mut connection = Self {
             stream,
+            wire: endpoint.wire,
             buffer: vec![0; BUFFER_BYTES],
-        })
+        };
+        for greeting in endpoint.greetings.iter() {
+            if connection.exchange(greeting).await?.status >= 400 {
+                return Err(malformed("the server refuses the connection"));
+            }
+        }
+        Ok(connection)
     }
 
     /// Sends one request and waits for the whole answer.
@@ -91,6 +95,19 @@ impl Connection {
         let mut filled = 0;
         let mut head: Option<Head> = None;
         loop {
+            let received = self.buffer.get(..filled).unwrap_or_default();
+            let framed = match self.wire {
+                Wire::Http => None,
+                Wire::Redis => Redis::frame(received)?,
+                Wire::Postgres => Postgres::frame(received)?,
+            };
+            if let Some(frame) = framed {
+                return Ok(Answer {
+                    status: frame.status,
+                    head: b"",
+                    body: self.buffer.get(frame.body).unwrap_or_default(),
+                });
+            }
             if let Some(head) = &head
                 && let Some(end) = self.body_end(head, filled)?
             {
@@ -112,7 +129,7 @@ impl Connection {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             filled += read;
-            if head.is_none() {
+            if head.is_none() && self.wire == Wire::Http {
                 head = Head::parse(self.buffer.get(..filled).unwrap_or_default())?;
             }
         }
@@ -284,10 +301,7 @@ mod tests {
             ("\r\n", None),
         ] {
             let head = Head::parse(text.as_bytes());
-            let found = head
-                .ok()
-                .flatten()
-                .map(|head| (head.status, head.body));
+            let found = head.ok().flatten().map(|head| (head.status, head.body));
             let expected = expected.map(|(status, length)| (status, Body::Sized(length)));
             assert_eq!(found, expected, "{text}");
         }

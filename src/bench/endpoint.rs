@@ -11,6 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_rustls::TlsConnector;
 
+use super::wire::Wire;
 use crate::model::error::{Error, Result};
 
 const HTTP_PORT: u16 = 80;
@@ -33,6 +34,10 @@ pub struct Endpoint {
     pub host: String,
     pub port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// What it speaks.
+    pub wire: Wire,
+    /// What a connection sends first, one after the other, each for an answer.
+    pub greetings: Arc<[Vec<u8>]>,
 }
 
 impl fmt::Display for Endpoint {
@@ -52,6 +57,17 @@ impl Endpoint {
             host: "127.0.0.1".to_owned(),
             port,
             tls: None,
+            wire: Wire::Http,
+            greetings: Arc::new([]),
+        }
+    }
+
+    /// Another protocol on this machine.
+    pub fn speaking(wire: Wire, port: u16, greetings: Vec<Vec<u8>>) -> Self {
+        Self {
+            wire,
+            greetings: greetings.into(),
+            ..Self::local(port)
         }
     }
 
@@ -100,8 +116,8 @@ impl Endpoint {
         };
         Ok(Self {
             host: host.to_owned(),
-            port,
             tls,
+            ..Self::local(port)
         })
     }
 
@@ -217,10 +233,30 @@ mod tests {
     #[test]
     fn urls_are_read_and_shown() {
         let table = [
-            ("http://127.0.0.1:8081/", "127.0.0.1:8081", "http://127.0.0.1:8081/", true),
-            ("http://db.example.org", "db.example.org", "http://db.example.org:80/", false),
-            ("https://db.example.org/", "db.example.org", "https://db.example.org:443/", false),
-            ("https://localhost:8081", "localhost:8081", "https://localhost:8081/", true),
+            (
+                "http://127.0.0.1:8081/",
+                "127.0.0.1:8081",
+                "http://127.0.0.1:8081/",
+                true,
+            ),
+            (
+                "http://db.example.org",
+                "db.example.org",
+                "http://db.example.org:80/",
+                false,
+            ),
+            (
+                "https://db.example.org/",
+                "db.example.org",
+                "https://db.example.org:443/",
+                false,
+            ),
+            (
+                "https://localhost:8081",
+                "localhost:8081",
+                "https://localhost:8081/",
+                true,
+            ),
             ("http://[::1]:9/", "[::1]:9", "http://[::1]:9/", true),
         ];
         for (url, authority, shown, is_loopback) in table {

@@ -64,7 +64,10 @@ impl rand::RngCore for Random {
     fn fill_bytes(&mut self, target: &mut [u8]) {
         for bytes in target.chunks_mut(size_of::<u64>()) {
             let next = self.next().to_le_bytes();
-            bytes.iter_mut().zip(next).for_each(|(byte, next)| *byte = next);
+            bytes
+                .iter_mut()
+                .zip(next)
+                .for_each(|(byte, next)| *byte = next);
         }
     }
 }
@@ -158,7 +161,13 @@ mod tests {
         let mut random = Random::new(1);
         for ttl in [None, Some(5), Some(2_147_483_647)] {
             let mut text = Vec::new();
-            write(&mut text, &id(7_u32), &partition_key(7_u32), ttl, &mut random);
+            write(
+                &mut text,
+                &id(7_u32),
+                &partition_key(7_u32),
+                ttl,
+                &mut random,
+            );
             assert_eq!(text.len(), ITEM_BYTES);
             let item: serde_json::Value = serde_json::from_slice(&text).unwrap();
             assert_eq!(item["id"], "i000000007");

@@ -296,7 +296,7 @@ impl Lane {
     async fn follow(mut self, control: &Control, tallies: &Mutex<Tallies>) -> io::Result<()> {
         let mut alarm = Alarm::new()?;
         let mut connection = Some(Connection::open_to(&self.endpoint).await?);
-        while let Some(due) = self.turn(&mut alarm, control).await? {
+        while let Some(due) = turn(&self.pace, &mut alarm, control).await? {
             let status = loop {
                 let Some(request) = self.script.next() else {
                     return Ok(());
@@ -344,27 +344,27 @@ impl Lane {
         }
         Ok(())
     }
+}
 
-    /// Waits for the moment to send the next operation and answers from when its latency counts;
-    /// nothing, if the load should end.
-    async fn turn(&self, alarm: &mut Alarm, control: &Control) -> io::Result<Option<Instant>> {
-        let has_ended = || control.stop.load(Ordering::Relaxed);
+/// Waits for the moment to send the next operation and answers from when its latency counts;
+/// nothing, if the load should end.
+async fn turn(pace: &Pace, alarm: &mut Alarm, control: &Control) -> io::Result<Option<Instant>> {
+    let has_ended = || control.stop.load(Ordering::Relaxed);
+    if has_ended() {
+        return Ok(None);
+    }
+    let Pace::Scheduled(schedule) = pace else {
+        return Ok(Some(Instant::now()));
+    };
+    let due = schedule.take();
+    loop {
+        let wait = due.saturating_duration_since(Instant::now());
+        if wait.is_zero() {
+            return Ok(Some(due));
+        }
+        alarm.sleep(wait.min(WAIT_MAX)).await?;
         if has_ended() {
             return Ok(None);
-        }
-        let Pace::Scheduled(schedule) = &self.pace else {
-            return Ok(Some(Instant::now()));
-        };
-        let due = schedule.take();
-        loop {
-            let wait = due.saturating_duration_since(Instant::now());
-            if wait.is_zero() {
-                return Ok(Some(due));
-            }
-            alarm.sleep(wait.min(WAIT_MAX)).await?;
-            if has_ended() {
-                return Ok(None);
-            }
         }
     }
 }

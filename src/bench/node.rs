@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::account::{self, ACCOUNT, Account};
 use super::endpoint::Endpoint;
+use super::metrics_text;
 use super::process::{Scratch, Server, free_port};
 use super::request::Request;
 use super::scripts::Cargo;
@@ -130,7 +131,7 @@ impl Node {
     /// The sum of all series of a counter; 0 before it is first counted.
     pub async fn counter(&self, name: &str) -> Result<u64> {
         let text = account::metrics(&self.health).await?;
-        Ok(counter_sum(&text, name))
+        Ok(metrics_text::sum(&text, name) as u64)
     }
 
     /// Waits until the node has done what it does behind its answers (flushes, compactions), but
@@ -152,31 +153,4 @@ impl Node {
 fn fresh_key() -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(rand::random::<[u8; 64]>())
-}
-
-/// Adds up `name value` and `name{labels} value` of the Prometheus text format.
-fn counter_sum(text: &str, name: &str) -> u64 {
-    let values = text.lines().filter_map(|line| {
-        let rest = line.strip_prefix(name)?;
-        let value = match rest.strip_prefix('{') {
-            Some(labelled) => labelled.rsplit_once('}')?.1,
-            None => rest.strip_prefix(' ')?,
-        };
-        value.trim().parse::<f64>().ok()
-    });
-    values.sum::<f64>() as u64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counters_are_added_over_their_labels() {
-        let text =
-            "# TYPE a_total counter\na_total 5\na_total{x=\"}\"} 7\na_total_b 9\nb_total 1\n";
-        assert_eq!(counter_sum(text, "a_total"), 12);
-        assert_eq!(counter_sum(text, "b_total"), 1);
-        assert_eq!(counter_sum(text, "c_total"), 0);
-    }
 }

@@ -66,6 +66,10 @@ pub struct Alarm {
 
 #[cfg(target_os = "linux")]
 impl Alarm {
+    #[expect(
+        deprecated,
+        reason = "what replaces it is unsafe; an owned descriptor is what both ask for"
+    )]
     pub fn new() -> io::Result<Self> {
         use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;

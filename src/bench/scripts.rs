@@ -7,7 +7,7 @@ use super::connection::Answer;
 use super::item::{self, BATCH_ITEMS, ITEM_BYTES, Random};
 use super::load::Script;
 use super::request::{
-    ItemRead, Request, container_link, partition_key_header, write_body, write_start,
+    ItemRead, batch, container_link, partition_key_header, write_body, write_creates, write_start,
 };
 use super::signer::{Signed, Signer, unix_seconds};
 
@@ -269,18 +269,14 @@ impl Batches {
         let first = self.cargo.first_item + self.batch * BATCH_ITEMS;
         let key = item::partition_key(first);
         self.body.clear();
-        self.body.push(b'[');
-        for number in first..first + BATCH_ITEMS {
-            if number > first {
-                self.body.push(b',');
-            }
-            self.body
-                .extend_from_slice(br#"{"operationType":"Create","resourceBody":"#);
-            let id = item::id(number);
-            item::write(&mut self.body, &id, &key, self.ttl, &mut self.random);
-            self.body.push(b'}');
-        }
-        self.body.push(b']');
+        let (ttl, random) = (self.ttl, &mut self.random);
+        write_creates(
+            &mut self.body,
+            first..first + BATCH_ITEMS,
+            |body, number| {
+                item::write(body, &item::id(number), &key, ttl, random);
+            },
+        );
     }
 }
 
@@ -314,20 +310,7 @@ impl Script for Batches {
         let first = self.cargo.first_item + self.batch * BATCH_ITEMS;
         let path = format!("/{}/docs", self.link);
         let key = partition_key_header(&item::partition_key(first));
-        let request = Request {
-            verb: "POST",
-            path: &path,
-            resource_type: "docs",
-            link: &self.link,
-            headers: vec![
-                ("x-ms-cosmos-is-batch-request", "True"),
-                ("x-ms-cosmos-batch-atomic", "True"),
-                ("x-ms-cosmos-batch-continue-on-error", "False"),
-                ("prefer", "return=minimal"),
-                ("x-ms-documentdb-partitionkey", &key),
-            ],
-            body: &self.body,
-        };
+        let request = batch(&path, &self.link, &key, &self.body);
         self.request.clear();
         request.write(&mut self.request, &self.signer, now);
         Some(&self.request)

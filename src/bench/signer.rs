@@ -11,6 +11,10 @@ use sha2::Sha256;
 use crate::clock;
 use crate::model::error::{Error, Result};
 
+/// The key that every emulator takes, and a node without a key file; no secret.
+pub const EMULATOR_KEY: &str =
+    "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==";
+
 /// The servers that the driver starts itself do not look at it.
 const LOCAL_HOST: &str = "127.0.0.1";
 
@@ -98,8 +102,6 @@ pub struct Signed<'a> {
 mod tests {
     use super::*;
 
-    const EMULATOR_KEY: &str =
-        "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==";
     /// Thu, 01 Jan 2026 00:00:00 GMT
     const SECOND: u64 = 1_767_225_600;
 

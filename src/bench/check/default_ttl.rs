@@ -72,7 +72,9 @@ impl DefaultTtls {
     /// `now`.
     pub fn may_be_gone(&self, written: u64, now: u64) -> bool {
         self.periods.iter().any(|period| {
-            let due = period.default.and_then(|default| written.checked_add(default));
+            let due = period
+                .default
+                .and_then(|default| written.checked_add(default));
             due.is_some_and(|due| {
                 due <= period.possible_until.min(now) && period.possible_from <= now
             })

@@ -76,14 +76,20 @@ impl Checker {
     /// A change of the container's default is sent.
     pub fn default_sent(&self, default: DefaultTtl, now: f64) {
         let second = self.clock.earliest(now);
-        let mut defaults = self.defaults.write().unwrap_or_else(PoisonError::into_inner);
+        let mut defaults = self
+            .defaults
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         defaults.sent(default, second);
     }
 
     /// It was answered.
     pub fn default_answered(&self, now: f64) {
         let second = self.clock.latest(now);
-        let mut defaults = self.defaults.write().unwrap_or_else(PoisonError::into_inner);
+        let mut defaults = self
+            .defaults
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         defaults.answered(second);
     }
 
@@ -94,12 +100,22 @@ impl Checker {
 
     /// A write was answered with success: its second is in the answer, or between the two moments.
     pub fn written(&self, ticket: Ticket, sent: f64, exchange: &Exchange<'_>) {
-        let second = written(exchange.answer.body);
+        match written(exchange.answer.body) {
+            Some(second) => self.done(ticket, (second, second), exchange),
+            None => self.written_within(ticket, sent, exchange),
+        }
+    }
+
+    /// The same for an answer that does not tell the second.
+    pub fn written_within(&self, ticket: Ticket, sent: f64, exchange: &Exchange<'_>) {
         let earliest = self.clock.earliest(sent);
         let latest = self.clock.latest(exchange.answered);
+        self.done(ticket, (earliest, latest), exchange);
+    }
+
+    fn done(&self, ticket: Ticket, seconds: (u64, u64), exchange: &Exchange<'_>) {
         let token = exchange.answer.header("x-ms-session-token:");
-        let range = second.map_or((earliest, latest), |second| (second, second));
-        self.model.done(ticket, range, token, exchange.answered);
+        self.model.done(ticket, seconds, token, exchange.answered);
     }
 
     /// A write had no answer, or one that leaves open whether it happened.
@@ -179,19 +195,23 @@ impl Checker {
         own_write: u32,
         exchange: &Exchange<'_>,
     ) -> Verdict {
-        let alone = |last| last == expected.last || last == own_write;
-        if !self.model.with(expected.item, |item| alone(item.last)) {
+        // Somebody else's write in between may have brought it back.
+        let last = self.model.with(expected.item, |item| item.last);
+        if own_write != expected.last + 1 || last != own_write {
             return Verdict::Right;
         }
         let (kind, what) = match self.must_be_gone(expected) {
             None => return Verdict::Right,
             Some(Gone::Deleted) => (
                 Kind::WrongContent,
-                format!("item {} was deleted and is still there", expected.item),
+                format!("item {} must not be there, and is", expected.item),
             ),
             Some(Gone::Expired(due)) => {
                 self.record_lag(self.clock.earliest(expected.sent).saturating_sub(due));
-                let what = format!("item {} expired in second {due} and is still there", expected.item);
+                let what = format!(
+                    "item {} expired in second {due} and is still there",
+                    expected.item
+                );
                 (Kind::ExpiredSeen, what)
             }
         };
@@ -207,7 +227,11 @@ impl Checker {
         exchange: &Exchange<'_>,
     ) -> Verdict {
         let what = self.older(expected.item, version, expected.floor);
-        let kind = if is_lost { Kind::LostWrite } else { Kind::StaleRead };
+        let kind = if is_lost {
+            Kind::LostWrite
+        } else {
+            Kind::StaleRead
+        };
         self.note(kind, what, expected.sent, exchange)
     }
 
@@ -289,9 +313,8 @@ impl Checker {
         if !self.lives(&expected.span, latest) {
             return false;
         }
-        let own = expected.last.max(if own_write == u32::MAX { 0 } else { own_write });
         let now = self.model.with(expected.item, |item| {
-            (!item.has_forgotten(own)).then(|| item.span(own_write))
+            (!item.has_forgotten(expected.last)).then(|| item.span(own_write))
         });
         now.is_some_and(|span| self.lives(&span, latest))
     }
@@ -299,7 +322,7 @@ impl Checker {
     /// Whether no version that was possible when the request was sent can have been there.
     fn must_be_gone(&self, expected: &Expectation) -> Option<Gone> {
         let span = &expected.span;
-        if !span.is_settled || span.stays {
+        if !span.is_settled {
             return None;
         }
         let earliest = self.clock.earliest(expected.sent);

@@ -17,7 +17,6 @@ const GRACE_SECONDS: f64 = 30.0;
 pub enum Life {
     /// As long as the container's default says.
     Inherits,
-    Never,
     After(u32),
     /// Not at all: the item is not there.
     Absent,
@@ -92,10 +91,20 @@ pub(super) struct Span {
     pub oldest_inheriting: u64,
     /// Nothing is under way that could bring it back.
     pub is_settled: bool,
-    /// One of them never ends.
-    pub stays: bool,
     pub latest_due: Option<u64>,
     pub newest_inheriting: Option<u64>,
+}
+
+impl Span {
+    /// Of no version at all.
+    const NONE: Self = Self {
+        may_be_absent: false,
+        earliest_due: u64::MAX,
+        oldest_inheriting: u64::MAX,
+        is_settled: true,
+        latest_due: None,
+        newest_inheriting: None,
+    };
 }
 
 /// What was known of an item when a request for it was sent.
@@ -111,24 +120,40 @@ pub struct Expectation {
     pub(super) span: Span,
 }
 
+impl Ticket {
+    /// For a run that checks nothing.
+    pub const fn unchecked(item: u64) -> Self {
+        Self {
+            item,
+            version: 1,
+            supersedes: 0,
+        }
+    }
+}
+
+impl Expectation {
+    /// For a run that checks nothing.
+    pub fn unchecked(item: u64, sent: f64) -> Self {
+        Self {
+            item,
+            sent,
+            token: None,
+            floor: 0,
+            last: 0,
+            span: Span::NONE,
+        }
+    }
+}
+
 impl Item {
     /// The possible versions, without this one.
     pub fn span(&self, without: u32) -> Span {
-        let mut span = Span {
-            may_be_absent: false,
-            earliest_due: u64::MAX,
-            oldest_inheriting: u64::MAX,
-            is_settled: true,
-            stays: false,
-            latest_due: None,
-            newest_inheriting: None,
-        };
+        let mut span = Span::NONE;
         for version in self.versions.iter().filter(|v| v.number != without) {
             span.is_settled &= version.fate == Fate::Done;
             let (low, high) = version.written;
             match version.life {
                 Life::Absent => span.may_be_absent = true,
-                Life::Never => span.stays = true,
                 Life::Inherits => {
                     span.oldest_inheriting = span.oldest_inheriting.min(low);
                     span.newest_inheriting = span.newest_inheriting.max(Some(high));
@@ -313,29 +338,29 @@ mod tests {
     #[test]
     fn writes_that_overlap_stay_possible_both() {
         let model = Model::default();
-        write(&model, Life::Never, 1);
+        write(&model, Life::Inherits, 1);
         let first = model.begin(1, Life::After(5), 10, 10.0);
-        let second = model.begin(1, Life::Never, 10, 10.0);
+        let second = model.begin(1, Life::Inherits, 10, 10.0);
         model.done(second, (10, 10), None, 10.5);
         model.done(first, (10, 10), None, 10.6);
         let expected = model.expect(1, 11.0);
         assert_eq!(expected.floor, 1);
-        assert!(expected.span.stays && expected.span.is_settled);
+        assert!(expected.span.newest_inheriting.is_some() && expected.span.is_settled);
         assert_eq!(expected.span.latest_due, Some(15));
-        write(&model, Life::Never, 12);
+        write(&model, Life::Inherits, 12);
         assert_eq!(model.expect(1, 13.0).floor, 3);
     }
 
     #[test]
     fn a_write_without_an_answer_may_be_there_or_not_for_a_while() {
         let model = Model::default();
-        let ticket = model.begin(1, Life::Never, 10, 10.0);
+        let ticket = model.begin(1, Life::Inherits, 10, 10.0);
         model.unknown(ticket, 11, 11.0);
         let span = model.expect(1, 12.0).span;
-        assert!(span.may_be_absent && span.stays && !span.is_settled);
+        assert!(span.may_be_absent && !span.is_settled);
         let later = 11.0 + GRACE_SECONDS;
         assert!(model.expect(1, later).span.is_settled);
-        write(&model, Life::Never, 100);
+        write(&model, Life::Inherits, 100);
         assert_eq!(model.expect(1, 101.0).floor, 1);
         assert!(!model.expect(1, 101.0).span.may_be_absent);
     }
@@ -343,7 +368,7 @@ mod tests {
     #[test]
     fn a_refused_write_leaves_no_trace_but_its_number() {
         let model = Model::default();
-        let before = write(&model, Life::Never, 1);
+        let before = write(&model, Life::Inherits, 1);
         let ticket = model.begin(1, Life::Absent, 2, 2.0);
         assert!(model.expect(1, 2.0).span.may_be_absent);
         let last = model.expect(1, 2.0).last;
@@ -358,7 +383,7 @@ mod tests {
     fn the_floor_of_a_moment_ago_is_known() {
         let model = Model::default();
         for second in [10, 20, 30] {
-            write(&model, Life::Never, second);
+            write(&model, Life::Inherits, second);
         }
         let floor = |moment| model.with(1, |item| item.floor_at(moment));
         assert_eq!((floor(31.0), floor(29.0), floor(19.0)), (2, 1, 0));

@@ -49,8 +49,7 @@ pub fn written(body: &[u8]) -> Option<u64> {
 /// The items of a feed's or a query's answer.
 pub fn seen_items(body: &[u8]) -> Option<Vec<Seen<'_>>> {
     let page: Page<'_> = serde_json::from_slice(body).ok()?;
-    let seen = |item: Listed<'_>| Seen::of_listed(item);
-    page.items.into_iter().map(seen).collect()
+    page.items.into_iter().map(Seen::of_listed).collect()
 }
 
 #[derive(Deserialize)]
@@ -100,7 +99,10 @@ mod tests {
         for body in [tight.as_slice(), wide] {
             let seen = Seen::of(body).unwrap();
             assert_eq!((seen.number, seen.version, seen.ttl), (12, 3, Some(5)));
-            assert_eq!((seen.written, seen.payload), (1_700_000_000, b"abc".as_slice()));
+            assert_eq!(
+                (seen.written, seen.payload),
+                (1_700_000_000, b"abc".as_slice())
+            );
         }
         assert_eq!(Seen::of(br#"{"id":"other","version":1,"_ts":1}"#), None);
         assert_eq!(Seen::of(b"{}"), None);

@@ -24,6 +24,7 @@ pub struct ServerClock {
 
 impl ServerClock {
     /// For servers on this machine.
+    #[cfg(test)]
     pub fn own() -> Self {
         Self::new(&[true])
     }

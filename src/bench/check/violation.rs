@@ -157,7 +157,10 @@ mod tests {
         let kept = violations.kept();
         assert_eq!(kept.len(), KEPT_MAX);
         let shown = kept[0].shown();
-        assert!(shown.contains("GET /x") && shown.contains("x-ms-date"), "{shown}");
+        assert!(
+            shown.contains("GET /x") && shown.contains("x-ms-date"),
+            "{shown}"
+        );
         assert!(!shown.contains("secret"), "{shown}");
     }
 }

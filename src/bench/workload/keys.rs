@@ -30,6 +30,11 @@ impl Inserted {
         }
     }
 
+    /// This many were loaded.
+    pub fn start(&self, count: u64) {
+        self.count.store(count, Ordering::Relaxed);
+    }
+
     pub fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -152,7 +157,10 @@ mod tests {
         let share = hottest[0].1 as f64 / DRAWS as f64;
         // Two ranks may fall on one item, so it can be a little more.
         let expected = first_share(1_000);
-        assert!((0.9..1.7).contains(&(share / expected)), "{share} {expected}");
+        assert!(
+            (0.9..1.7).contains(&(share / expected)),
+            "{share} {expected}"
+        );
         assert!(hottest[0].0.abs_diff(hottest[1].0) > 1);
     }
 

@@ -9,17 +9,50 @@ use crate::model::likeness::nearest;
 
 /// Name and text of each; the files are built in, so that the command works from anywhere.
 const BUILT_IN: [(&str, &str); 11] = [
-    ("ycsb-a", include_str!("../../../config/workloads/ycsb-a.toml")),
-    ("ycsb-b", include_str!("../../../config/workloads/ycsb-b.toml")),
-    ("ycsb-c", include_str!("../../../config/workloads/ycsb-c.toml")),
-    ("ycsb-d", include_str!("../../../config/workloads/ycsb-d.toml")),
-    ("ycsb-e", include_str!("../../../config/workloads/ycsb-e.toml")),
-    ("ycsb-f", include_str!("../../../config/workloads/ycsb-f.toml")),
-    ("sessions", include_str!("../../../config/workloads/sessions.toml")),
-    ("mass-expiry", include_str!("../../../config/workloads/mass-expiry.toml")),
-    ("churn", include_str!("../../../config/workloads/churn.toml")),
-    ("ttl-change", include_str!("../../../config/workloads/ttl-change.toml")),
-    ("expiry-feed", include_str!("../../../config/workloads/expiry-feed.toml")),
+    (
+        "ycsb-a",
+        include_str!("../../../config/workloads/ycsb-a.toml"),
+    ),
+    (
+        "ycsb-b",
+        include_str!("../../../config/workloads/ycsb-b.toml"),
+    ),
+    (
+        "ycsb-c",
+        include_str!("../../../config/workloads/ycsb-c.toml"),
+    ),
+    (
+        "ycsb-d",
+        include_str!("../../../config/workloads/ycsb-d.toml"),
+    ),
+    (
+        "ycsb-e",
+        include_str!("../../../config/workloads/ycsb-e.toml"),
+    ),
+    (
+        "ycsb-f",
+        include_str!("../../../config/workloads/ycsb-f.toml"),
+    ),
+    (
+        "sessions",
+        include_str!("../../../config/workloads/sessions.toml"),
+    ),
+    (
+        "mass-expiry",
+        include_str!("../../../config/workloads/mass-expiry.toml"),
+    ),
+    (
+        "churn",
+        include_str!("../../../config/workloads/churn.toml"),
+    ),
+    (
+        "ttl-change",
+        include_str!("../../../config/workloads/ttl-change.toml"),
+    ),
+    (
+        "expiry-feed",
+        include_str!("../../../config/workloads/expiry-feed.toml"),
+    ),
 ];
 
 /// A line for each workload that comes along.
@@ -83,10 +116,26 @@ mod tests {
     #[test]
     fn what_is_not_there_is_named_with_what_was_meant() {
         let error = find("ycsb-z").unwrap_err().message;
-        assert!(error.contains("'ycsb-z'") && error.contains("did you mean ycsb-"), "{error}");
+        assert!(
+            error.contains("'ycsb-z'") && error.contains("did you mean ycsb-"),
+            "{error}"
+        );
         let error = find("sesions").unwrap_err().message;
         assert!(error.contains("did you mean sessions?"), "{error}");
         let error = find("/no/such.toml").unwrap_err().message;
         assert!(error.contains("/no/such.toml"), "{error}");
+    }
+
+    #[test]
+    fn the_example_of_the_readme_is_a_workload() {
+        let readme = include_str!("../../../README.md");
+        let mut blocks = readme.split("```toml\n").skip(1);
+        let block = blocks.find(|block| block.contains("[operations]"));
+        let text = block.and_then(|block| block.split("```").next()).unwrap();
+        let workload = parse("README.md", text).unwrap();
+        assert_eq!(
+            workload.operations.len(),
+            super::super::Operation::ALL.len()
+        );
     }
 }

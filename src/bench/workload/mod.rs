@@ -77,9 +77,7 @@ impl Default for ItemsPart {
 }
 
 /// What a connection can do, in the order in which it is reported.
-#[derive(
-    Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
-)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// A point read.

@@ -83,11 +83,21 @@ fn check(workload: &Workload) -> Result<(), String> {
         ));
     }
     within("keys.recent_seconds", keys.recent_seconds, 1, SECONDS_MAX)?;
-    within("keys.scan_items_max", keys.scan_items_max, 1, SCAN_ITEMS_MAX)?;
+    within(
+        "keys.scan_items_max",
+        keys.scan_items_max,
+        1,
+        SCAN_ITEMS_MAX,
+    )?;
     if let Some(changes) = &workload.default_ttl_changes {
         check_changes(changes, workload.container.default_ttl)?;
     }
-    within("change_feed.readers", workload.change_feed.readers, 0, READERS_MAX)?;
+    within(
+        "change_feed.readers",
+        workload.change_feed.readers,
+        0,
+        READERS_MAX,
+    )?;
     let run = &workload.run;
     within("run.connections", run.connections, 1, CONNECTIONS_MAX)?;
     within("run.seconds", run.seconds, 1, SECONDS_MAX)?;
@@ -103,7 +113,9 @@ fn check_operations(workload: &Workload) -> Result<(), String> {
             "operations has no share above 0; there are {names}"
         ));
     }
-    let inserts = shares.get(&Operation::Insert).is_some_and(|share| *share > 0);
+    let inserts = shares
+        .get(&Operation::Insert)
+        .is_some_and(|share| *share > 0);
     if workload.keys.distribution == Distribution::Recent && !inserts {
         return Err("keys.distribution is recent, but operations.insert is 0".to_owned());
     }
@@ -112,8 +124,18 @@ fn check_operations(workload: &Workload) -> Result<(), String> {
 
 fn check_changes(changes: &DefaultTtlChanges, default_ttl: Option<i64>) -> Result<(), String> {
     let name = "default_ttl_changes";
-    within(&format!("{name}.every_seconds"), changes.every_seconds, 1, SECONDS_MAX)?;
-    within(&format!("{name}.values, their number,"), changes.values.len(), 1, VALUES_MAX)?;
+    within(
+        &format!("{name}.every_seconds"),
+        changes.every_seconds,
+        1,
+        SECONDS_MAX,
+    )?;
+    within(
+        &format!("{name}.values, their number,"),
+        changes.values.len(),
+        1,
+        VALUES_MAX,
+    )?;
     for value in &changes.values {
         ttl(&format!("{name}.values"), Some(*value))?;
     }
@@ -153,16 +175,28 @@ mod tests {
     #[test]
     fn what_is_wrong_is_one_line_with_the_value_and_the_nearest_right_key() {
         let table: [(&str, &[&str]); 17] = [
-            ("[itms]\ncount = 1\n", &["line 4", "'itms'", "did you mean items?"]),
-            ("[items]\ncuont = 1\n", &["line 5", "'cuont'", "did you mean count?"]),
+            (
+                "[itms]\ncount = 1\n",
+                &["line 4", "'itms'", "did you mean items?"],
+            ),
+            (
+                "[items]\ncuont = 1\n",
+                &["line 5", "'cuont'", "did you mean count?"],
+            ),
             ("[items]\nxyz = 1\n", &["'xyz'", "there are count, bytes"]),
             ("[items]\ncount = 'many'\n", &["line 5", "many"]),
             ("[items]\ncount = -5\n", &["-5"]),
             ("[items]\ncount = 0\n", &["items.count is 0"]),
             ("[items]\nbytes = 10\n", &["items.bytes is 10"]),
             ("[items]\nttl = 0\n", &["items.ttl is 0"]),
-            ("[items]\nttl = 5\n", &["items.ttl", "container.default_ttl"]),
-            ("[container]\ndefault_ttl = -2\n", &["container.default_ttl is -2"]),
+            (
+                "[items]\nttl = 5\n",
+                &["items.ttl", "container.default_ttl"],
+            ),
+            (
+                "[container]\ndefault_ttl = -2\n",
+                &["container.default_ttl is -2"],
+            ),
             (
                 "[keys]\ndistribution = 'zipf'\n",
                 &["line 5", "'zipf'", "did you mean zipfian?"],
@@ -190,8 +224,14 @@ mod tests {
             }
         }
         for (text, fragment) in [
-            ("about = 'x'\n[operations]\nraed = 1\n", "did you mean read?"),
-            ("about = 'x'\n[operations]\nread = 0\n", "there are read, update"),
+            (
+                "about = 'x'\n[operations]\nraed = 1\n",
+                "did you mean read?",
+            ),
+            (
+                "about = 'x'\n[operations]\nread = 0\n",
+                "there are read, update",
+            ),
             ("[operations]\nread = 1\n", "about"),
         ] {
             let error = parse("w", text).expect_err(text).message;
