@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::connection::Answer;
-use super::item::{self, BATCH_ITEMS, ITEM_BYTES, Look, Random};
+use super::item::{self, BATCH_ITEMS, Look, Random};
 use super::load::Script;
 use super::request::{
     ItemRead, Request, container_link, partition_key_header, write_body, write_start,
@@ -73,7 +73,8 @@ impl Script for PointReads {
     }
 
     fn accepts(&mut self, answer: Answer<'_>) -> bool {
-        answer.status == 200 && answer.body.len() >= ITEM_BYTES
+        // The yardstick answers with one item to all.
+        answer.status == 200 && answer.body.starts_with(br#"{"id":"i"#)
     }
 }
 
