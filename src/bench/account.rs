@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::connection::Connection;
+use super::connection::{Connection, header_of};
 use super::endpoint::Endpoint;
 use super::request::{DATABASE, Request, container_link};
 use super::signer::{Signer, unix_seconds};
@@ -73,6 +73,12 @@ impl Account {
     /// Sends one request on a connection of its own; the body of a 2xx answer and how long it
     /// took from the request to the answer.
     pub async fn ask(&self, request: &Request<'_>) -> Result<(Vec<u8>, Duration)> {
+        let told = self.ask_for_head(request).await?;
+        Ok((told.body, told.latency))
+    }
+
+    /// Sends one request on a connection of its own; its 2xx answer.
+    pub async fn ask_for_head(&self, request: &Request<'_>) -> Result<Told> {
         let what = format!("{} {}", request.verb, request.path);
         let failed = |error| Error::unavailable(format!("{what} failed: {error}"));
         let Some(endpoint) = self.endpoints.first() else {
@@ -82,7 +88,7 @@ impl Account {
         reply.granted(&what)
     }
 
-    async fn exchange(&self, endpoint: &Endpoint, request: &Request<'_>) -> io::Result<Reply> {
+    async fn exchange(&self, endpoint: &Endpoint, request: &Request<'_>) -> io::Result<Told> {
         let signer = self.signer.for_host(&endpoint.authority());
         let mut bytes = Vec::new();
         request.write(&mut bytes, &signer, unix_seconds());
@@ -210,27 +216,33 @@ pub async fn metrics(endpoint: &Endpoint) -> Result<String> {
     let reply = exchange(endpoint, request.as_bytes())
         .await
         .map_err(failed)?;
-    let (body, _) = reply.granted("GET /metrics")?;
-    Ok(String::from_utf8_lossy(&body).into_owned())
+    let told = reply.granted("GET /metrics")?;
+    Ok(String::from_utf8_lossy(&told.body).into_owned())
 }
 
-/// A whole answer.
-struct Reply {
+/// An answer that is kept.
+pub struct Told {
     status: u16,
-    body: Vec<u8>,
-    latency: Duration,
+    head: Vec<u8>,
+    pub body: Vec<u8>,
+    /// From the request to the whole answer.
+    pub latency: Duration,
 }
 
-impl Reply {
+impl Told {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        header_of(&self.head, name)
+    }
+
     fn shown(&self) -> String {
         let body = String::from_utf8_lossy(&self.body);
         let line = body.split_whitespace().collect::<Vec<_>>().join(" ");
         line.chars().take(REFUSAL_CHARS_MAX).collect()
     }
 
-    fn granted(self, what: &str) -> Result<(Vec<u8>, Duration)> {
+    fn granted(self, what: &str) -> Result<Self> {
         if (200..300).contains(&self.status) {
-            return Ok((self.body, self.latency));
+            return Ok(self);
         }
         Err(Error::unavailable(format!(
             "{what} was answered with {}: {}",
@@ -240,13 +252,14 @@ impl Reply {
     }
 }
 
-async fn exchange(endpoint: &Endpoint, request: &[u8]) -> io::Result<Reply> {
+async fn exchange(endpoint: &Endpoint, request: &[u8]) -> io::Result<Told> {
     let work = async {
         let mut connection = Connection::open_to(endpoint).await?;
         let sent = Instant::now();
         let answer = connection.exchange(request).await?;
-        Ok(Reply {
+        Ok(Told {
             status: answer.status,
+            head: answer.head.to_owned(),
             body: answer.body.to_owned(),
             latency: sent.elapsed(),
         })

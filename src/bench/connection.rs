@@ -57,12 +57,20 @@ pub struct Answer<'a> {
 impl<'a> Answer<'a> {
     /// The value of the header with this name (lower case, with its colon).
     pub fn header(&self, name: &str) -> Option<&'a str> {
-        let lines = self.head.split(|byte| *byte == b'\n').skip(1);
-        let value = lines
-            .filter_map(|line| header(line, name.as_bytes()))
-            .next()?;
-        std::str::from_utf8(value).ok().map(str::trim)
+        find_header(self.head, name)
     }
+}
+
+/// The value of a header of this head, by its name in lower case.
+pub fn header_of<'h>(head: &'h [u8], name: &str) -> Option<&'h str> {
+    find_header(head, &format!("{name}:"))
+}
+
+fn find_header<'h>(head: &'h [u8], name: &str) -> Option<&'h str> {
+    head.split(|byte| *byte == b'\n')
+        .find_map(|line| header(line, name.as_bytes()))
+        .and_then(|value| std::str::from_utf8(value).ok())
+        .map(str::trim)
 }
 
 impl Connection {
@@ -285,6 +293,9 @@ mod tests {
             body: Body::Sized(12),
         };
         assert_eq!(Head::parse(text).unwrap(), Some(head));
+        assert_eq!(header_of(text, "etag"), Some("\"1\""));
+        assert_eq!(header_of(text, "content-length"), Some("12"));
+        assert_eq!(header_of(text, "body"), None);
     }
 
     #[test]

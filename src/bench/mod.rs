@@ -26,6 +26,7 @@ mod node;
 mod options;
 mod pace;
 mod process;
+mod query;
 mod report;
 mod request;
 mod run;

@@ -9,7 +9,7 @@ use super::account::{self, ACCOUNT, Account};
 use super::endpoint::Endpoint;
 use super::metrics_text;
 use super::process::{Scratch, Server, free_port};
-use super::request::Request;
+use super::request::{Request, container_link};
 use super::scripts::Cargo;
 use super::signer::{Signer, unix_seconds};
 use crate::model::error::{Error, Result};
@@ -126,6 +126,23 @@ impl Node {
             ))),
             None => Ok(begun.elapsed()),
         }
+    }
+
+    /// How far a change of a container's index has come, in percent.
+    pub async fn index_progress(&self, id: &str) -> Result<u8> {
+        let link = container_link(id);
+        let request = Request {
+            verb: "GET",
+            path: &format!("/{link}"),
+            resource_type: "colls",
+            link: &link,
+            headers: vec![("x-ms-documentdb-populatequotainfo", "True")],
+            body: b"",
+        };
+        let told = self.ask_for_head(&request).await?;
+        told.header("x-ms-documentdb-collection-index-transformation-progress")
+            .and_then(|percent| percent.parse().ok())
+            .ok_or_else(|| Error::unavailable("a container does not say how far its index is"))
     }
 
     /// The sum of all series of a counter; 0 before it is first counted.
