@@ -53,6 +53,8 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
         range_id,
         lsn,
     } = Router::read(&request)?;
+    call.watch
+        .hands_out(value.as_ref().ok().and_then(|done| done.due));
     Ok(answer(call, &container, value, range_id, lsn, false))
 }
 

@@ -323,11 +323,12 @@ impl Shard {
                 let header = stored.header;
                 let inherits =
                     matches!(header.ttl, crate::model::ttl::ItemTtl::Inherit).then_some(header.ts);
-                if let Some(due) = self
+                let due = self
                     .decided
                     .rules
-                    .next_due(inherits, header.ttl.own_due(header.ts))
-                {
+                    .next_due(inherits, header.ttl.own_due(header.ts));
+                crate::telemetry::expiry::scheduled(due.map(|due| due - header.ts));
+                if let Some(due) = due {
                     self.purger.next_due = self.purger.next_due.min(due);
                 }
             }
@@ -381,14 +382,12 @@ impl Shard {
             Err(error) => self.commit_failed(&error),
         }
         if let Some(started) = self.purger.slice_started.take() {
-            let rest = purge::rest_after(
-                started.elapsed(),
-                self.purger.lag_seconds,
-                !self.next.is_empty(),
-            );
+            let duty = purge::duty_percent(self.purger.lag_seconds, !self.next.is_empty());
             if self.purger.more {
-                context.run_later(rest, Self::purge);
+                self.view.counters.set_purger_duty(duty);
+                context.run_later(purge::rest_after(started.elapsed(), duty), Self::purge);
             } else {
+                self.view.counters.set_purger_duty(0);
                 self.compact_if_worth_it(context);
             }
         }
@@ -481,7 +480,6 @@ impl Shard {
             more,
             "expiry slice"
         );
-        crate::telemetry::purge_lag(lag_seconds, purge.versions.len());
         self.decided.cursors = cursors;
         self.purger.slice_started = Some(Instant::now());
         for expired in &purge.versions {
@@ -500,9 +498,13 @@ impl Shard {
             }
         }
         let Purge {
-            versions, horizons, ..
+            versions,
+            due,
+            horizons,
+            ..
         } = purge;
         self.next.purge.versions.extend(versions);
+        self.next.purge.due.extend(due);
         self.next.purge.horizons = horizons;
         self.next.purge.cursors = Some(cursors);
         self.commit(context);

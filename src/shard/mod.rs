@@ -15,6 +15,7 @@ pub mod host;
 pub mod index_work;
 pub mod indexing;
 mod intake;
+pub mod overdue;
 pub mod overlay;
 pub mod purge;
 pub mod reindex;

@@ -3,6 +3,7 @@
 mod create;
 mod few_due;
 mod mass_expiry;
+mod metrics_cost;
 mod million;
 mod point_read;
 mod startup;
