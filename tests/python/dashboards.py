@@ -47,6 +47,7 @@ class Prometheus:
 
     def __init__(self, nodes, driver):
         self.folder = Path(tempfile.mkdtemp(prefix="bolide-prometheus-"))
+        self.targets = len(nodes) + 1
         (self.port,) = free_ports(1)
         shutil.copytree(PROMETHEUS, self.folder / "config")
         config = self.folder / "config" / "prometheus.yml"
@@ -77,9 +78,9 @@ class Prometheus:
         def ready():
             assert self.process.poll() is None, self.log()
             try:
-                return self.ask("query", query="up == 1")["result"]
+                return self.query("sum(up)") == [self.targets]
             except OSError:
-                return None
+                return False
 
         wait_until(ready, "Prometheus has reached its targets")
 
