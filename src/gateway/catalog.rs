@@ -292,14 +292,17 @@ fn container_response(call: &Call<'_>, db: &str, coll: &str, status: u16) -> Res
 }
 
 fn add_quota(response: &mut Response, route: &ContainerRoute) {
-    let states = route
-        .shards
-        .iter()
-        .filter_map(|shard| shard.view().ok())
-        .map(|view| view.state());
-    let (documents, bytes) = states.fold((0, 0), |(documents, bytes), state| {
-        (documents + state.documents, bytes + state.bytes)
-    });
+    let (mut documents, mut bytes) = (0, 0);
+    // The container is as far as the shard that is least so.
+    let (mut transformed, mut lazily) = (100, None);
+    for view in route.shards.iter().filter_map(|shard| shard.view().ok()) {
+        let state = view.state();
+        documents += state.documents;
+        bytes += state.bytes;
+        let (new, lazy) = view.index_progress();
+        transformed = transformed.min(new);
+        lazily = lazy.map(|lazy| lazy.min(lazily.unwrap_or(100))).or(lazily);
+    }
     let kilobytes = bytes.div_ceil(1024);
     let usage = format!(
         "documentSize=0;documentsSize={kilobytes};documentsCount={documents};collectionSize={kilobytes};"
@@ -309,11 +312,12 @@ fn add_quota(response: &mut Response, route: &ContainerRoute) {
     response
         .header(headers::RESOURCE_QUOTA, quota)
         .header(headers::RESOURCE_USAGE, usage)
-        .number(headers::INDEX_TRANSFORMATION_PROGRESS, 100);
-    if route.container.definition.indexing_policy.mode
-        == crate::model::indexing_policy::IndexingMode::Lazy
-    {
-        response.number(headers::LAZY_INDEXING_PROGRESS, 100);
+        .number(
+            headers::INDEX_TRANSFORMATION_PROGRESS,
+            u64::from(transformed),
+        );
+    if let Some(lazily) = lazily {
+        response.number(headers::LAZY_INDEXING_PROGRESS, u64::from(lazily));
     }
 }
 
