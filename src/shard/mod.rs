@@ -16,6 +16,7 @@ pub mod host;
 pub mod index_work;
 pub mod indexing;
 mod intake;
+pub mod overdue;
 pub mod overlay;
 pub mod purge;
 mod purge_work;

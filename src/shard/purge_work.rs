@@ -88,7 +88,6 @@ impl Shard {
             more,
             "expiry slice"
         );
-        crate::telemetry::purge_lag(lag_seconds, purge.versions.len());
         self.decided.cursors = cursors;
         self.purger.slice_started = Some(Instant::now());
         for expired in &purge.versions {
@@ -107,9 +106,13 @@ impl Shard {
             }
         }
         let Purge {
-            versions, horizons, ..
+            versions,
+            due,
+            horizons,
+            ..
         } = purge;
         self.next.purge.versions.extend(versions);
+        self.next.purge.due.extend(due);
         self.next.purge.horizons = horizons;
         self.next.purge.cursors = Some(cursors);
         self.commit(context);
@@ -122,9 +125,11 @@ impl Shard {
         };
         if self.purger.more {
             let users_wait = !self.next.is_empty();
-            let rest = purge::rest_after(started.elapsed(), self.purger.lag_seconds, users_wait);
-            context.run_later(rest, Self::purge);
+            let duty = purge::duty_percent(self.purger.lag_seconds, users_wait);
+            self.view.counters.set_purger_duty(duty);
+            context.run_later(purge::rest_after(started.elapsed(), duty), Self::purge);
         } else {
+            self.view.counters.set_purger_duty(0);
             self.compact_if_worth_it(context);
         }
     }
