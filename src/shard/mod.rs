@@ -16,6 +16,7 @@ pub mod index_work;
 pub mod indexing;
 mod intake;
 pub mod overlay;
+pub mod progress;
 pub mod purge;
 pub mod reindex;
 pub mod select;
