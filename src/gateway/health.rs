@@ -74,6 +74,7 @@ fn shard_status(shard: &crate::shard::host::ShardHandle) -> Value {
         Ok(view) => {
             let state = view.state();
             let counters = &view.counters;
+            let (progress, lazy) = view.index_progress();
             json!({
                 "range": range,
                 "error": view.check_writable().err().map(|error| error.message),
@@ -88,6 +89,7 @@ fn shard_status(shard: &crate::shard::host::ShardHandle) -> Value {
                 "purged": counters.purged.load(Ordering::Relaxed),
                 "restarts": counters.restarts.load(Ordering::Relaxed),
                 "tornBytes": view.engine.torn_bytes(),
+                "index": {"mode": state.index.mode.name(), "progress": progress, "lazyProgress": lazy},
             })
         }
     }

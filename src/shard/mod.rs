@@ -18,6 +18,7 @@ pub mod indexing;
 mod intake;
 pub mod overdue;
 pub mod overlay;
+pub mod progress;
 pub mod purge;
 mod purge_work;
 pub mod reindex;
