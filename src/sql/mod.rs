@@ -12,6 +12,7 @@
 
 pub mod ast;
 mod bind;
+mod brief;
 pub mod compare;
 mod computed;
 mod error;
