@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 use tracing::{info, warn};
 
-use super::catalog_file;
+use super::{catalog_file, meta::Meta};
 use crate::{
     clock::Clock,
     index::Indexer,
@@ -41,19 +41,26 @@ pub struct Policy {
 
 pub struct Coordinator {
     folder: PathBuf,
-    catalog: Arc<Catalog>,
-    host: Arc<ShardHost>,
-    shards: Shards,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) host: Arc<ShardHost>,
+    pub(super) shards: Shards,
+    /// In a cluster: how the nodes agree on the catalog.
+    pub(super) meta: Option<Arc<Meta>>,
     table: Arc<ArcSwap<RoutingTable>>,
     policy: Policy,
 }
 
 /// Shards by container, in key order.
-type Shards = HashMap<ContainerRid, Vec<Arc<ShardHandle>>>;
+pub(super) type Shards = HashMap<ContainerRid, Vec<Arc<ShardHandle>>>;
 
 impl Coordinator {
     /// Opens the catalog of a data folder and all shards in it. Waits for the disk: not for an event loop.
-    pub fn open(folder: PathBuf, host: Arc<ShardHost>, policy: Policy) -> io::Result<Self> {
+    pub fn open(
+        folder: PathBuf,
+        host: Arc<ShardHost>,
+        policy: Policy,
+        meta: Option<Arc<Meta>>,
+    ) -> io::Result<Self> {
         let catalog = catalog_file::load(&folder)?;
         host.remove_orphans(&catalog)?;
         let mut shards = Shards::new();
@@ -63,8 +70,8 @@ impl Coordinator {
             .flat_map(|database| database.containers.values())
         {
             let opened = open_shards(&host, container);
-            // A crash between storing the catalog and telling the shards leaves them behind it.
-            for shard in &opened {
+            // A crash between storing the catalog and telling the shards leaves them behind it. In a cluster their leaders see to that.
+            for shard in opened.iter().filter(|_| meta.is_none()) {
                 shard.catch_up_default_ttl(container.definition.default_ttl);
                 shard.catch_up_index(&container.definition.indexing_policy);
             }
@@ -75,6 +82,7 @@ impl Coordinator {
             catalog: Arc::new(catalog),
             host,
             shards,
+            meta,
             table: Arc::default(),
             policy,
         };
@@ -86,12 +94,21 @@ impl Coordinator {
         Arc::clone(&self.table)
     }
 
+    pub fn meta(&self) -> Option<Arc<Meta>> {
+        self.meta.clone()
+    }
+
+    /// Whether the catalog is changed here.
+    fn check_leads(&self) -> Result<()> {
+        self.meta.as_ref().map_or(Ok(()), |meta| meta.check_leads())
+    }
+
     fn clock(&self) -> &Clock {
         self.host.clock()
     }
 
     /// Puts the routing table in force.
-    fn publish(&self) {
+    pub(super) fn publish(&self) {
         let routes = self.catalog.databases.iter().flat_map(|(name, database)| {
             database
                 .containers
@@ -133,7 +150,19 @@ impl Coordinator {
     }
 
     /// Stores a changed catalog, then puts it in force.
-    fn store(&self, catalog: Catalog) -> ResponseActFuture<Self, Result<()>> {
+    pub(super) fn store(&self, catalog: Catalog) -> ResponseActFuture<Self, Result<()>> {
+        if let Some(meta) = &self.meta {
+            let meta = Arc::clone(meta);
+            let proposed = async move { meta.propose(&catalog).await.map(|()| catalog) };
+            let adopted =
+                proposed
+                    .into_actor(self)
+                    .then(|proposed, coordinator, _| match proposed {
+                        Ok(catalog) => coordinator.adopt(catalog),
+                        Err(error) => Box::pin(actix::fut::ready(Err(error))),
+                    });
+            return Box::pin(adopted);
+        }
         let folder = self.folder.clone();
         let stored = tokio::task::spawn_blocking(move || {
             catalog_file::store(&folder, &catalog).map(|()| catalog)
@@ -158,6 +187,10 @@ impl Coordinator {
 
 impl Actor for Coordinator {
     type Context = Context<Self>;
+
+    fn started(&mut self, context: &mut Self::Context) {
+        self.keep_aligned(context);
+    }
 }
 
 /// The container as clients see it.
@@ -182,7 +215,7 @@ fn container_json(container: &Container) -> Vec<u8> {
     Value::Object(map).to_string().into_bytes()
 }
 
-fn open_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHandle>> {
+pub(super) fn open_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHandle>> {
     let definition = &container.definition;
     let facts = container.ranges.iter().map(|range| ShardFacts {
         container: container.rid,
@@ -206,7 +239,7 @@ fn storage_error(failure: &io::Error) -> Error {
     Error::new(kind, format!("the catalog could not be stored: {failure}"))
 }
 
-type Changed = AtomicResponse<Coordinator, Result<()>>;
+pub(super) type Changed = AtomicResponse<Coordinator, Result<()>>;
 
 fn refuse(error: Error) -> Changed {
     AtomicResponse::new(Box::pin(actix::fut::ready(Err(error))))
@@ -223,6 +256,9 @@ impl Handler<CreateDatabase> for Coordinator {
     type Result = Changed;
 
     fn handle(&mut self, request: CreateDatabase, _: &mut Self::Context) -> Self::Result {
+        if let Err(error) = self.check_leads() {
+            return refuse(error);
+        }
         let mut catalog = Catalog::clone(&self.catalog);
         let changed = check_resource_name("database", &request.id).and_then(|()| {
             catalog.create_database(&request.id, request.throughput, self.clock().now())
@@ -245,6 +281,9 @@ impl Handler<DeleteDatabase> for Coordinator {
     type Result = Changed;
 
     fn handle(&mut self, request: DeleteDatabase, _: &mut Self::Context) -> Self::Result {
+        if let Err(error) = self.check_leads() {
+            return refuse(error);
+        }
         let mut catalog = Catalog::clone(&self.catalog);
         match catalog.delete_database(&request.id, request.if_match.as_ref()) {
             Ok(database) => {
@@ -267,6 +306,9 @@ impl Handler<CreateContainer> for Coordinator {
     type Result = Changed;
 
     fn handle(&mut self, request: CreateContainer, _: &mut Self::Context) -> Self::Result {
+        if let Err(error) = self.check_leads() {
+            return refuse(error);
+        }
         let CreateContainer {
             database,
             definition,
@@ -287,8 +329,11 @@ impl Handler<CreateContainer> for Coordinator {
             Ok(container) => container.clone(),
             Err(error) => return refuse(error),
         };
-        let host = Arc::clone(&self.host);
         let rid = container.rid;
+        if self.meta.is_some() {
+            return self.store_new(catalog, rid);
+        }
+        let host = Arc::clone(&self.host);
         let opened = tokio::task::spawn_blocking(move || open_shards(&host, &container));
         let future = opened.into_actor(self).then(move |opened, coordinator, _| {
             let shards = opened.unwrap_or_default();
@@ -340,6 +385,9 @@ impl Handler<ReplaceContainer> for Coordinator {
     type Result = Changed;
 
     fn handle(&mut self, request: ReplaceContainer, _: &mut Self::Context) -> Self::Result {
+        if let Err(error) = self.check_leads() {
+            return refuse(error);
+        }
         let ReplaceContainer {
             database,
             id,
@@ -370,8 +418,15 @@ impl Handler<ReplaceContainer> for Coordinator {
         }
         let shards = self.shards.get(&rid).cloned().unwrap_or_default();
         // A shard that takes no writes cannot take the new rule: better to change nothing.
-        if let Some(error) = shards.iter().find_map(|shard| shard.check_writable().err()) {
+        let writable = |shard: &Arc<ShardHandle>| match self.meta {
+            None => shard.check_writable(),
+            Some(_) => shard.check_led(),
+        };
+        if let Some(error) = shards.iter().find_map(|shard| writable(shard).err()) {
             return refuse(error);
+        }
+        if self.meta.is_some() {
+            return self.store_changed(catalog, rid);
         }
         let future = self.store(catalog).then(move |stored, coordinator, _| {
             async move {
@@ -451,6 +506,9 @@ impl Handler<DeleteContainer> for Coordinator {
     type Result = Changed;
 
     fn handle(&mut self, request: DeleteContainer, _: &mut Self::Context) -> Self::Result {
+        if let Err(error) = self.check_leads() {
+            return refuse(error);
+        }
         let mut catalog = Catalog::clone(&self.catalog);
         match catalog.delete_container(&request.database, &request.id, request.if_match.as_ref()) {
             Ok(container) => self.store_and_remove(catalog, vec![container]),
@@ -472,6 +530,9 @@ impl Handler<ReplaceOffer> for Coordinator {
     type Result = Changed;
 
     fn handle(&mut self, request: ReplaceOffer, _: &mut Self::Context) -> Self::Result {
+        if let Err(error) = self.check_leads() {
+            return refuse(error);
+        }
         let mut catalog = Catalog::clone(&self.catalog);
         let changed = catalog
             .offer(request.rid)
@@ -526,7 +587,7 @@ impl Coordinator {
     }
 }
 
-async fn remove_shards(shards: Vec<Arc<ShardHandle>>) {
+pub(super) async fn remove_shards(shards: Vec<Arc<ShardHandle>>) {
     for shard in shards {
         if let Err(failure) = shard.destroy().await {
             warn!(container = %shard.facts.container, range = shard.facts.range_id, %failure, "files of a removed shard are left behind");

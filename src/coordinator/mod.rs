@@ -3,5 +3,7 @@
 
 pub mod actor;
 pub mod catalog_file;
+pub mod meta;
+pub mod shared;
 
 pub use actor::Coordinator;

@@ -15,13 +15,14 @@ use arc_swap::ArcSwap;
 
 use super::{
     auth::{Access, AuthHeaders, Authenticator},
-    batch, catalog, feeds, headers, items, query,
+    batch, catalog, feeds, forward, headers, items, query,
     request::{self, flag, text},
     resource_path::ResourcePath,
     respond::Response,
 };
 use crate::{
     clock::Clock,
+    cluster::member::Member,
     coordinator::Coordinator,
     model::{
         account, charge,
@@ -40,6 +41,8 @@ pub struct Shared {
     pub account: String,
     pub region: String,
     pub scheme: &'static str,
+    /// In a cluster: what this node cannot answer goes to others.
+    pub member: Option<Arc<Member>>,
 }
 
 /// One gateway worker: what is shared, and the router on its thread.
@@ -87,7 +90,11 @@ pub async fn entry(
         worker: &worker,
         request: &request,
     };
-    let response = match answer(&call, payload).await {
+    let answered = match &worker.shared.member {
+        None => answer(&call, payload).await,
+        Some(member) => forward::answer(&call, payload, member).await,
+    };
+    let response = match answered {
         Ok(response) => response,
         Err(error) => {
             if error.kind == ErrorKind::Internal {
@@ -99,7 +106,7 @@ pub async fn entry(
     response.finish(activity)
 }
 
-async fn answer(call: &Call<'_>, payload: web::Payload) -> Result<Response> {
+pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Result<Response> {
     let path = ResourcePath::parse(call.request.uri().path())?;
     let access = authenticate(call, &path)?;
     request::check_version(call.request)?;

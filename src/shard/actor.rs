@@ -11,12 +11,14 @@ use tracing::{debug, error, info};
 
 use super::{
     command::{Change, Command, LaneCursors, Purge},
-    commit::{CommitLog, Group, Reply, Solo, Waiting},
+    commit::{self, CommitLog, Group, Reply, Solo, Waiting},
     generation::IndexState,
     index_work::IndexWork,
     indexing::Indexing,
+    leadership::Place,
     overlay::Overlay,
     purge::{self, Slice},
+    replica::{Replica, ReplicatedLog},
     state::ShardState,
     transaction::{Operation, Transaction},
     view::ShardView,
@@ -106,6 +108,7 @@ impl From<ShardState> for Decided {
 pub struct Shard {
     pub(super) view: Arc<ShardView>,
     pub(super) log: Box<dyn CommitLog>,
+    pub(super) place: Place,
     pub(super) decided: Decided,
     pub(super) overlay: Overlay,
     /// What waits for the group under way.
@@ -149,8 +152,35 @@ impl Shard {
     /// Builds the actor from what is on disk.
     pub fn open(view: Arc<ShardView>, farewell: Farewell) -> Result<Self, EngineError> {
         let (log, state) = Solo::open(Arc::clone(&view))?;
-        Ok(Self {
-            log: Box::new(log),
+        let log = Box::new(log);
+        Ok(Self::new(view, farewell, log, state, Place::Alone))
+    }
+
+    /// Builds the actor of a replica from what is on disk.
+    pub fn open_replica(
+        view: Arc<ShardView>,
+        farewell: Farewell,
+        replica: Arc<Replica>,
+    ) -> Result<Self, EngineError> {
+        let (_, state) = commit::take_over(&view)?;
+        let log = Box::new(ReplicatedLog {
+            replica: Arc::clone(&replica),
+            term: 0,
+        });
+        let place = Place::follows(replica);
+        Ok(Self::new(view, farewell, log, state, place))
+    }
+
+    fn new(
+        view: Arc<ShardView>,
+        farewell: Farewell,
+        log: Box<dyn CommitLog>,
+        state: ShardState,
+        place: Place,
+    ) -> Self {
+        Self {
+            log,
+            place,
             decided: state.into(),
             view,
             overlay: Overlay::default(),
@@ -173,7 +203,7 @@ impl Shard {
             indexer: IndexWork::default(),
             closing: None,
             farewell,
-        })
+        }
     }
 
     /// Whether writes are taken at all.
@@ -181,6 +211,7 @@ impl Shard {
         if self.closing.is_some() {
             return Err(Error::unavailable("the shard is closing"));
         }
+        self.place.check()?;
         self.view.check_writable()
     }
 
@@ -414,6 +445,11 @@ impl Shard {
         for waiting in dropped.waiting {
             waiting.fail(failure.clone().into());
         }
+        self.forget_decisions();
+    }
+
+    /// What is committed is where the next decisions start.
+    pub(super) fn forget_decisions(&mut self) {
         self.overlay.clear();
         self.view.forget_announced();
         self.decided = self.view.state().into();
@@ -424,24 +460,22 @@ impl Shard {
 
     /// One slice of purging, if anything is due.
     pub(super) fn purge(&mut self, context: &mut Context<Self>) {
-        let now = self.view.clock.now();
         let busy = self.purger.slice_started.is_some() || self.closing.is_some();
-        if busy
-            || now < self.purger.next_due
-            || self.view.clock.purging_paused()
-            || self.view.poisoned().is_some()
-        {
+        if busy || self.view.clock.purging_paused() || self.view.poisoned().is_some() {
             return;
         }
+        let Some(now) = self.purge_time(context) else {
+            return;
+        };
         let pending_since = self
             .committing_since
             .or_else(|| self.next.commands.first().map(|command| command.ts));
-        let Decided { rules, cursors, .. } = &self.decided;
+        let rules = self.purge_rules();
         match purge::slice(
             &self.view.engine,
             &self.overlay,
-            rules,
-            *cursors,
+            &rules,
+            self.decided.cursors,
             now,
             pending_since,
         ) {

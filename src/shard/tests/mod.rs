@@ -12,5 +12,6 @@ mod index_queries;
 mod model;
 mod node;
 mod purging;
+mod replicas;
 mod ttl;
 mod unique_keys;
