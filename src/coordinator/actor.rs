@@ -23,7 +23,11 @@ use crate::{
         rid::{ContainerRid, OfferRid},
         ttl::DefaultTtl,
     },
-    router::{ContainerRoute, RoutingTable, budget::Budget, table::computed_properties},
+    router::{
+        ContainerRoute, RoutingTable,
+        budget::{Budget, Budgets},
+        table::computed_properties,
+    },
     shard::{
         facts::ShardFacts,
         host::{ShardHandle, ShardHost},
@@ -47,6 +51,7 @@ pub struct Coordinator {
     /// In a cluster: how the nodes agree on the catalog.
     pub(super) meta: Option<Arc<Meta>>,
     table: Arc<ArcSwap<RoutingTable>>,
+    budgets: Budgets,
     policy: Policy,
 }
 
@@ -77,13 +82,14 @@ impl Coordinator {
             }
             shards.insert(container.rid, opened);
         }
-        let coordinator = Self {
+        let mut coordinator = Self {
             folder,
             catalog: Arc::new(catalog),
             host,
             shards,
             meta,
             table: Arc::default(),
+            budgets: Budgets::default(),
             policy,
         };
         coordinator.publish();
@@ -108,36 +114,45 @@ impl Coordinator {
     }
 
     /// Puts the routing table in force.
-    pub(super) fn publish(&self) {
-        let routes = self.catalog.databases.iter().flat_map(|(name, database)| {
-            database
-                .containers
-                .iter()
-                .filter_map(move |(id, container)| self.route(name, database, id, container))
-        });
-        self.table.store(Arc::new(RoutingTable::new(
-            Arc::clone(&self.catalog),
-            routes.map(Arc::new).collect(),
-        )));
+    pub(super) fn publish(&mut self) {
+        let catalog = Arc::clone(&self.catalog);
+        let mut routes = Vec::new();
+        for (name, database) in &catalog.databases {
+            for (id, container) in &database.containers {
+                let route = self.route(name, database, id, container);
+                routes.extend(route.map(Arc::new));
+            }
+        }
+        self.table
+            .store(Arc::new(RoutingTable::new(catalog, routes)));
+        self.budgets.retain_shared();
+    }
+
+    /// The bucket that a container's requests draw on.
+    fn budget(&mut self, database: &Database, container: &Container) -> Arc<Budget> {
+        let offer = self.catalog.offer_for(database, container);
+        match offer.filter(|_| self.policy.enforce_throughput) {
+            Some(offer) => {
+                let units = offer.throughput.request_units_per_second();
+                self.budgets.of_offer(&offer.rid, units)
+            }
+            None => Budget::unlimited(),
+        }
     }
 
     fn route(
-        &self,
+        &mut self,
         database_id: &str,
         database: &Database,
         id: &str,
         container: &Container,
     ) -> Option<ContainerRoute> {
-        let throughput = self.catalog.throughput_of(database, container);
-        let units = throughput
-            .filter(|_| self.policy.enforce_throughput)
-            .map(|throughput| throughput.request_units_per_second());
         Some(ContainerRoute {
             database: database_id.to_owned(),
             id: id.to_owned(),
             json: container_json(container).into(),
             shards: self.shards.get(&container.rid)?.clone(),
-            budget: Budget::new(units),
+            budget: self.budget(database, container),
             // Unique, and small enough for clients that keep numbers as doubles.
             session_version: i64::from(container.rid.database.0) << 20
                 | i64::from(container.rid.ordinal & 0xf_ffff),
@@ -407,7 +422,14 @@ impl Handler<ReplaceContainer> for Coordinator {
             Ok(changed) => changed,
             Err(error) => return refuse(error),
         };
-        let broadcast = Broadcast::between(&before, &definition);
+        let shards = self.shards.get(&rid).cloned().unwrap_or_default();
+        let mut broadcast = Broadcast::between(&before, &definition);
+        // A shard that could not take the last change has another chance when the client tries again.
+        let default = definition.default_ttl;
+        let lags = |shard: &Arc<ShardHandle>| shard.default_ttl().is_some_and(|old| old != default);
+        if shards.iter().any(lags) {
+            broadcast.default = Some(default);
+        }
         if let Err(error) =
             catalog.replace_container(&database, &id, definition, if_match.as_ref(), now)
         {
@@ -416,7 +438,6 @@ impl Handler<ReplaceContainer> for Coordinator {
         if broadcast.is_empty() {
             return AtomicResponse::new(self.store(catalog));
         }
-        let shards = self.shards.get(&rid).cloned().unwrap_or_default();
         // A shard that takes no writes cannot take the new rule: better to change nothing.
         let writable = |shard: &Arc<ShardHandle>| match self.meta {
             None => shard.check_writable(),

@@ -36,7 +36,8 @@ pub struct ContainerRoute {
     pub json: Bytes,
     /// In key order, tiling the whole key space.
     pub shards: Vec<Arc<ShardHandle>>,
-    pub budget: Budget,
+    /// Shared with the other containers that draw on the same throughput.
+    pub budget: Arc<Budget>,
     /// Works out the terms of items that are written; absent where writing does not enter them.
     pub indexer: Option<Indexer>,
     /// The version in its session tokens: no other container ever had it.

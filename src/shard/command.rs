@@ -44,7 +44,7 @@ pub enum Change {
     /// Stores a version of a document, in place of `previous`.
     Put {
         key: Bytes,
-        epk_bytes: u8,
+        place_bytes: u8,
         value: Bytes,
         previous: Option<Superseded>,
         index: IndexChanges,
@@ -52,7 +52,7 @@ pub enum Change {
     /// Removes a document.
     Delete {
         key: Bytes,
-        epk_bytes: u8,
+        place_bytes: u8,
         previous: Superseded,
         index: IndexChanges,
     },
@@ -149,7 +149,7 @@ impl Purge {
 #[derive(Clone, Debug)]
 pub struct ExpiredVersion {
     pub key: Bytes,
-    pub epk_bytes: u8,
+    pub place_bytes: u8,
     pub version: Superseded,
 }
 

@@ -81,7 +81,7 @@ pub fn page(
             });
         }
         last_lsn = position.lsn;
-        if range.contains(version.epk())
+        if range.contains(version.place())
             && let Some(stored) = view.live(version.document_key)?
             // A later write has moved the item further down the feed.
             && stored.header.position == position

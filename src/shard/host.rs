@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     path::{Path, PathBuf},
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -78,6 +78,8 @@ pub struct ShardHandle {
     requests_under_way: AtomicUsize,
     /// There in a cluster only.
     replica: OnceLock<Arc<Replica>>,
+    /// The last default that the shard was told of. One that it could not store then, it is told again when it is rebuilt.
+    last_default: Mutex<Option<DefaultTtl>>,
 }
 
 enum Link {
@@ -140,6 +142,7 @@ impl ShardHost {
             closed: AtomicBool::new(false),
             requests_under_way: AtomicUsize::new(0),
             replica: OnceLock::new(),
+            last_default: Mutex::new(None),
         });
         match opened {
             Ok(view) => start_actor(&handle, view),
@@ -286,6 +289,11 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     match opened {
         Ok(shard) => {
             let address = Shard::start_in_arbiter(handle.host.arbiter(), |_| shard);
+            if let Some(default) = handle.last_default() {
+                let (reply, _) = oneshot::channel();
+                let at = handle.host.clock.now();
+                address.do_send(ChangeDefaultTtl { default, at, reply });
+            }
             // What gathered while nobody was there to be woken.
             address.do_send(Wake);
             handle.link.store(Arc::new(Link::Up {
@@ -488,7 +496,7 @@ impl ShardHandle {
     /// Carries out changes to items of one partition key; answers when they are durable.
     pub async fn perform(
         &self,
-        epk: Epk,
+        place: Epk,
         operations: Vec<Operation>,
         atomic: bool,
         bytes: usize,
@@ -499,7 +507,7 @@ impl ShardHandle {
         let _permit = self.admit(bytes)?;
         let (reply, answer) = oneshot::channel();
         let request = Perform {
-            epk,
+            place,
             operations,
             atomic,
             reply,
@@ -525,10 +533,26 @@ impl ShardHandle {
 
     /// Changes the default time to live; in force when this returns.
     pub async fn change_default_ttl(&self, default: DefaultTtl, at: i64) -> Result<()> {
+        *self
+            .last_default
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(default);
         let (reply, answer) = oneshot::channel();
         self.send(ChangeDefaultTtl { default, at, reply })?;
         answer.await.map_err(|_| self.restarting())??;
         Ok(())
+    }
+
+    fn last_default(&self) -> Option<DefaultTtl> {
+        *self
+            .last_default
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The default that is in force on the shard; `None` when it is down.
+    pub fn default_ttl(&self) -> Option<DefaultTtl> {
+        self.with_view(|view| Ok(view.state().rules.default)).ok()
     }
 
     /// Gives a shard that was just opened the default that the catalog has.

@@ -180,7 +180,7 @@ impl Collector<'_> {
         };
         self.versions.push(ExpiredVersion {
             key: Bytes::copy_from_slice(version.document_key),
-            epk_bytes: version.epk_bytes,
+            place_bytes: version.place_bytes,
             version: Superseded {
                 position,
                 own_due,
@@ -199,7 +199,7 @@ impl Collector<'_> {
         let stored = Stored::decode(&*bytes).ok_or_else(|| damaged("document"))?;
         let mut held = Vec::new();
         for fingerprint in stored.fingerprints() {
-            let key = keys::unique(version.epk(), fingerprint);
+            let key = keys::unique(version.place(), fingerprint);
             let holder = self.overlay.get(self.engine, &key)?;
             let holds = holder
                 .as_deref()

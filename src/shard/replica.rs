@@ -395,7 +395,7 @@ fn still_true(engine: &Engine, mut purge: Purge) -> Result<Purge, EngineError> {
     for mut expired in purge.versions {
         let ExpiredVersion {
             key,
-            epk_bytes,
+            place_bytes,
             version,
         } = &mut expired;
         let Some(bytes) = engine.get(key)? else {
@@ -403,8 +403,8 @@ fn still_true(engine: &Engine, mut purge: Purge) -> Result<Purge, EngineError> {
         };
         let stored = decode(&bytes)?;
         if stored.header.position == version.position {
-            let epk = epk_of(key, *epk_bytes);
-            version.fingerprints = held(engine, key, epk, &stored, |_| None)?;
+            let place = place_of(key, *place_bytes);
+            version.fingerprints = held(engine, key, place, &stored, |_| None)?;
             kept.push(expired);
         }
     }
@@ -425,21 +425,21 @@ impl Met {
     /// Makes a change fit to what this replica has purged. The leader may have purged a version that is still here, or still have had one that is gone here; either
     /// was expired.
     fn reconcile(&mut self, engine: &Engine, change: &mut Change) -> Result<(), EngineError> {
-        let (key, epk_bytes, value, previous) = match change {
+        let (key, place_bytes, value, previous) = match change {
             Change::Put {
                 key,
-                epk_bytes,
+                place_bytes,
                 value,
                 previous,
                 ..
-            } => (key, *epk_bytes, value, previous),
+            } => (key, *place_bytes, value, previous),
             Change::Delete { key, .. } => {
                 self.documents.insert(key.clone(), None);
                 return Ok(());
             }
             _ => return Ok(()),
         };
-        let epk = epk_of(key, epk_bytes);
+        let place = place_of(key, place_bytes);
         let taken = |unique: &Vec<u8>| {
             let holder = self.holders.get(unique);
             holder.map(|holder| holder == key)
@@ -452,7 +452,7 @@ impl Met {
                     if let Some(version) = previous {
                         version
                             .fingerprints
-                            .retain(|one| taken(&keys::unique(epk, one)) == Some(true));
+                            .retain(|one| taken(&keys::unique(place, one)) == Some(true));
                     }
                 }
             }
@@ -462,7 +462,7 @@ impl Met {
                 if stored.as_ref().map(|stored| stored.header.position) != expected {
                     *previous = match stored {
                         Some(stored) => Some(Superseded {
-                            fingerprints: held(engine, key, epk, &stored, taken)?,
+                            fingerprints: held(engine, key, place, &stored, taken)?,
                             ..superseded(&stored)
                         }),
                         None => None,
@@ -471,7 +471,7 @@ impl Met {
             }
         }
         let stored = decode(value)?;
-        let unique = stored.fingerprints().map(|one| keys::unique(epk, one));
+        let unique = stored.fingerprints().map(|one| keys::unique(place, one));
         self.holders.extend(unique.map(|one| (one, key.clone())));
         self.documents
             .insert(key.clone(), Some(superseded(&stored)));
@@ -489,8 +489,8 @@ fn superseded(stored: &Stored<&[u8]>) -> Superseded {
     }
 }
 
-fn epk_of(key: &[u8], epk_bytes: u8) -> &[u8] {
-    key.get(1..1 + usize::from(epk_bytes)).unwrap_or_default()
+fn place_of(key: &[u8], place_bytes: u8) -> &[u8] {
+    key.get(1..1 + usize::from(place_bytes)).unwrap_or_default()
 }
 
 fn decode(bytes: &[u8]) -> Result<Stored<&[u8]>, EngineError> {
@@ -501,13 +501,13 @@ fn decode(bytes: &[u8]) -> Result<Stored<&[u8]>, EngineError> {
 fn held(
     engine: &Engine,
     key: &[u8],
-    epk: &[u8],
+    place: &[u8],
     stored: &Stored<&[u8]>,
     taken: impl Fn(&Vec<u8>) -> Option<bool>,
 ) -> Result<Vec<[u8; 32]>, EngineError> {
     let mut held = Vec::new();
     for fingerprint in stored.fingerprints() {
-        let unique = keys::unique(epk, fingerprint);
+        let unique = keys::unique(place, fingerprint);
         let holds = match taken(&unique) {
             Some(holds) => holds,
             None => {

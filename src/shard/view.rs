@@ -303,12 +303,12 @@ impl ShardView {
     /// Reads one item.
     pub fn read(
         &self,
-        epk: &[u8],
+        place: &[u8],
         id: &str,
         if_none_match: Option<&EtagCondition>,
     ) -> Result<Done> {
         let live = self
-            .live(&keys::document(epk, id))?
+            .live(&keys::document(place, id))?
             .ok_or_else(|| transaction::missing(id))?;
         Ok(transaction::read(live, if_none_match))
     }

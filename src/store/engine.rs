@@ -261,6 +261,8 @@ pub struct Engine {
     torn_bytes: u64,
     synced: WriteOptions,
     buffered: WriteOptions,
+    /// Made once: a point read is short.
+    reading: ReadOptions,
     /// What the rewriting of files drops.
     pub horizon: Arc<ExpiryHorizon>,
 }
@@ -285,6 +287,7 @@ impl Engine {
             torn_bytes,
             synced,
             buffered: WriteOptions::default(),
+            reading: ReadOptions::default(),
             horizon,
         })
     }
@@ -299,7 +302,7 @@ impl Engine {
     }
 
     pub fn get(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, EngineError> {
-        Ok(self.db.get_pinned(key)?)
+        Ok(self.db.get_pinned_opt(key, &self.reading)?)
     }
 
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<(), EngineError> {

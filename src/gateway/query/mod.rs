@@ -214,8 +214,7 @@ pub async fn query(
     };
     let Answer {
         value: page,
-        range_id,
-        lsn,
+        served,
     } = call.worker.router.send(run).await.map_err(gone)??;
     drop(alive);
     let body = respond::feed(&container.rid_text, "Documents", page.rows.iter());
@@ -224,7 +223,7 @@ pub async fn query(
     container.budget.spend(response.charge);
     response
         .number(headers::ITEM_COUNT, page.rows.len() as u64)
-        .served_by(&container, range_id, lsn);
+        .served_by(&container, &served);
     metrics::add(
         call,
         &mut response,

@@ -332,7 +332,7 @@ impl Bench {
             .map(|want| want.operation(&self.facts))
             .collect();
         let request = Perform {
-            epk: epk(key),
+            place: epk(key),
             operations,
             atomic,
             reply,
