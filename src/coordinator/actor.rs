@@ -33,6 +33,7 @@ use crate::{
         host::{ShardHandle, ShardHost},
     },
     sql::ComputedProperties,
+    telemetry::containers::ContainerSeries,
 };
 
 /// How containers are made.
@@ -158,6 +159,7 @@ impl Coordinator {
                 | i64::from(container.rid.ordinal & 0xf_ffff),
             name_path: format!("dbs/{database_id}/colls/{id}").into(),
             rid_text: container.rid.to_text().into(),
+            series: ContainerSeries::of(database_id, id),
             indexer: Indexer::for_writers(&container.definition.indexing_policy),
             computed: computed(container),
             container: container.clone(),

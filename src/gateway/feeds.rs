@@ -117,6 +117,7 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
         value: page,
         served,
     } = call.worker.router.send(page).await.map_err(gone)??;
+    call.watch.hands_out(page.first_due);
     let body = respond::feed(
         &container.rid_text,
         "Documents",
@@ -173,6 +174,7 @@ pub async fn changes(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> 
             start = Start::After(page.after);
             continue;
         }
+        call.watch.hands_out(page.first_due);
         let wrapped = call
             .request
             .headers()

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{
-    FromRequest as _, HttpRequest,
+    FromRequest as _,
     dev::Payload,
     error::PayloadError,
     http::header::{HeaderName, HeaderValue},
@@ -23,6 +23,7 @@ use super::{
 use crate::{
     cluster::{NodeId, calls::NoAnswer, member::Member},
     model::error::{Error, ErrorKind, Result},
+    telemetry::requests::Watch,
 };
 
 /// How long a request waits for its shard to have a leader, or for this node to catch up with the others.
@@ -65,7 +66,7 @@ pub async fn answer(call: &Call<'_>, payload: web::Payload, member: &Member) -> 
     loop {
         let node = match next.take() {
             Some(node) => node,
-            None => match answer_here(call.worker, call.request, body.clone()).await {
+            None => match answer_here(call, body.clone()).await {
                 Err(Error {
                     kind: ErrorKind::Elsewhere(Some(node)),
                     ..
@@ -154,14 +155,13 @@ async fn catch_up(call: &Call<'_>, catalog: u64) {
     }
 }
 
-async fn answer_here(worker: &Worker, request: &HttpRequest, body: Bytes) -> Result<Response> {
-    let call = Call { worker, request };
+async fn answer_here(call: &Call<'_>, body: Bytes) -> Result<Response> {
     let whole: LocalBoxStream<'static, Result<Bytes, PayloadError>> =
         Box::pin(stream::once(std::future::ready(Ok(body))));
     let mut payload = Payload::Stream { payload: whole };
-    let payload = web::Payload::from_request(request, &mut payload).await;
+    let payload = web::Payload::from_request(call.request, &mut payload).await;
     let payload = payload.map_err(|failure| Error::internal(failure.to_string()))?;
-    dispatch::answer(&call, payload).await
+    dispatch::answer(call, payload).await
 }
 
 /// Answers a question of another node.
@@ -206,7 +206,12 @@ async fn carry_out(worker: &Worker, sent: Sent) -> Result<Response> {
             request = request.append_header((name, value));
         }
     }
-    answer_here(worker, &request.to_http_request(), sent.body).await
+    let call = Call {
+        worker,
+        request: &request.to_http_request(),
+        watch: Watch::start(&worker.in_flight),
+    };
+    answer_here(&call, sent.body).await
 }
 
 fn encode(returned: &Returned) -> Bytes {

@@ -4,18 +4,18 @@ use std::sync::{Arc, atomic::Ordering};
 
 use actix_web::{HttpResponse, web};
 use arc_swap::ArcSwap;
-use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 
+use super::scrape;
 use crate::{
     clock::ClockKeeper, cluster::member::Member, coordinator::meta::Meta, router::RoutingTable,
-    shard::host::Leader,
+    shard::host::Leader, telemetry::Exporter,
 };
 
 pub struct Health {
     pub table: Arc<ArcSwap<RoutingTable>>,
     pub clock: Arc<ClockKeeper>,
-    pub metrics: PrometheusHandle,
+    pub metrics: Exporter,
     /// There in a cluster only.
     pub cluster: Option<(Arc<Member>, Arc<Meta>)>,
 }
@@ -137,9 +137,17 @@ fn shard_status(shard: &crate::shard::host::ShardHandle) -> Value {
 }
 
 async fn metrics(health: web::Data<Health>) -> HttpResponse {
-    HttpResponse::Ok()
-        .content_type("text/plain; version=0.0.4")
-        .body(health.metrics.render())
+    // Shards are looked at, which may need the disk.
+    let rendered = web::block(move || {
+        let observe = || scrape::observe(&health.table.load(), &health.clock.clock());
+        health.metrics.render(observe)
+    });
+    match rendered.await {
+        Ok(text) => HttpResponse::Ok()
+            .content_type("text/plain; version=0.0.4")
+            .body(text),
+        Err(_) => HttpResponse::ServiceUnavailable().finish(),
+    }
 }
 
 /// The operator's word that a jump of the clock is right.

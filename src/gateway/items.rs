@@ -50,6 +50,8 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     // clients together, and waking is what costs.
     tokio::task::yield_now().await;
     let Answer { value, served } = Router::read(&request)?;
+    call.watch
+        .hands_out(value.as_ref().ok().and_then(|done| done.due));
     Ok(answer(call, &container, value, &served, false))
 }
 

@@ -13,8 +13,11 @@ use super::{
     forward,
     health::{self, Health},
 };
-use crate::cluster::member::Reply;
-use crate::router::{Router, query::QueryRoom};
+use crate::{
+    cluster::member::Reply,
+    router::{Router, query::QueryRoom},
+    telemetry::requests::InFlight,
+};
 
 /// How long a client may take to send its headers, and an idle connection is kept.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,6 +49,7 @@ pub fn rest(listening: Listening, shared: Arc<Shared>) -> std::io::Result<Server
         let worker = Worker {
             shared: Arc::clone(&shared),
             router,
+            in_flight: InFlight::of_a_new_worker(),
         };
         App::new()
             .app_data(web::Data::new(worker))
@@ -76,7 +80,11 @@ pub fn for_nodes(mut sent_on: SentOn, shared: Arc<Shared>) {
             queries: Arc::default(),
         }
         .start();
-        let worker = Arc::new(Worker { shared, router });
+        let worker = Arc::new(Worker {
+            shared,
+            router,
+            in_flight: InFlight::of_a_new_worker(),
+        });
         while let Some((question, reply)) = sent_on.recv().await {
             let worker = Arc::clone(&worker);
             actix::spawn(async move { reply(forward::answer_node(worker, question).await) });

@@ -142,6 +142,8 @@ pub struct ReadPage {
 pub struct ItemsPage {
     pub items: Vec<PageItem>,
     pub continuation: Option<KeyContinuation>,
+    /// When the first of the items falls due.
+    pub first_due: Option<i64>,
 }
 
 impl Handler<ReadPage> for Router {
@@ -200,6 +202,7 @@ impl ReadPage {
             value: ItemsPage {
                 items: page.items,
                 continuation,
+                first_due: page.first_due,
             },
             served,
         })

@@ -17,6 +17,7 @@ use crate::{
     },
     shard::host::ShardHandle,
     sql::ComputedProperties,
+    telemetry::containers::ContainerSeries,
 };
 
 #[derive(Default)]
@@ -46,6 +47,8 @@ pub struct ContainerRoute {
     pub name_path: ByteString,
     /// `x-ms-content-path` of its items: the resource id.
     pub rid_text: ByteString,
+    /// Counts its requests.
+    pub series: Arc<ContainerSeries>,
 }
 
 impl RoutingTable {

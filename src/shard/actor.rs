@@ -274,11 +274,12 @@ impl Shard {
                 let header = stored.header;
                 let inherits =
                     matches!(header.ttl, crate::model::ttl::ItemTtl::Inherit).then_some(header.ts);
-                if let Some(due) = self
+                let due = self
                     .decided
                     .rules
-                    .next_due(inherits, header.ttl.own_due(header.ts))
-                {
+                    .next_due(inherits, header.ttl.own_due(header.ts));
+                crate::telemetry::expiry::scheduled(due.map(|due| due - header.ts));
+                if let Some(due) = due {
                     self.purger.next_due = self.purger.next_due.min(due);
                 }
             }

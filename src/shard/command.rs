@@ -133,6 +133,8 @@ pub struct Superseded {
 #[derive(Clone, Debug, Default)]
 pub struct Purge {
     pub versions: Vec<ExpiredVersion>,
+    /// How many of them fell due in which second.
+    pub due: Vec<(i64, usize)>,
     pub cursors: Option<LaneCursors>,
     /// Dead bytes that left the disk because the files were rewritten.
     pub rewritten_bytes: u64,

@@ -7,7 +7,7 @@ use std::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use actix::prelude::*;
@@ -157,6 +157,7 @@ impl ShardHost {
         default: DefaultTtl,
         policy: Option<&IndexingPolicy>,
     ) -> Result<Arc<ShardView>, EngineError> {
+        let begun = Instant::now();
         let engine = Engine::open(&self.shard_folder(facts), &self.shared)?;
         if engine.torn_bytes() > 0 {
             warn!(
@@ -170,12 +171,12 @@ impl ShardHost {
             Some(state) => state,
             None => begin(&engine, facts, default, policy)?,
         };
-        Ok(Arc::new(ShardView::new(
-            facts.clone(),
-            Arc::new(engine),
-            self.clock.clone(),
-            state,
-        )))
+        let view = ShardView::new(facts.clone(), Arc::new(engine), self.clock.clone(), state);
+        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        view.counters
+            .recovery_micros
+            .store(micros, Ordering::Relaxed);
+        Ok(Arc::new(view))
     }
 
     fn shard_folder(&self, facts: &ShardFacts) -> PathBuf {
@@ -355,11 +356,13 @@ fn reopen(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     while Arc::strong_count(&view) > 1 {
         std::thread::sleep(REOPEN_POLL);
     }
+    let counted = Arc::clone(&view.counters);
     drop(view);
     loop {
         // The default and the policy are the stored ones: the shard is not new.
         match handle.host.open_view(&handle.facts, DefaultTtl::Off, None) {
             Ok(view) => {
+                view.counters.continue_from(&counted);
                 warn!(
                     range = handle.facts.range_id,
                     "the disk has room again; writes are taken"

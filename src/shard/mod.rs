@@ -17,6 +17,7 @@ pub mod index_work;
 pub mod indexing;
 mod intake;
 mod leadership;
+pub mod overdue;
 pub mod overlay;
 pub mod purge;
 mod purge_work;

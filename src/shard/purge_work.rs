@@ -86,7 +86,6 @@ impl Shard {
             more,
             "expiry slice"
         );
-        crate::telemetry::purge_lag(lag_seconds, purge.versions.len());
         self.decided.cursors = cursors;
         self.purger.slice_started = Some(Instant::now());
         for expired in &purge.versions {
@@ -105,9 +104,13 @@ impl Shard {
             }
         }
         let Purge {
-            versions, horizons, ..
+            versions,
+            due,
+            horizons,
+            ..
         } = purge;
         self.next.purge.versions.extend(versions);
+        self.next.purge.due.extend(due);
         self.next.purge.horizons = horizons;
         self.next.purge.cursors = Some(cursors);
         self.commit(context);
@@ -118,11 +121,12 @@ impl Shard {
         let Some(started) = self.purger.slice_started.take() else {
             return;
         };
+        let duty = purge::duty_percent(self.purger.lag_seconds, !self.next.is_empty());
         if self.purger.more {
-            let users_wait = !self.next.is_empty();
-            let rest = purge::rest_after(started.elapsed(), self.purger.lag_seconds, users_wait);
-            context.run_later(rest, Self::purge);
+            self.view.counters.set_purger_duty(duty);
+            context.run_later(purge::rest_after(started.elapsed(), duty), Self::purge);
         } else {
+            self.view.counters.set_purger_duty(0);
             self.compact_if_worth_it(context);
         }
     }

@@ -69,6 +69,8 @@ pub struct Done {
     /// The item as stored; absent after a delete and for "not modified".
     pub body: Option<Bytes>,
     pub charge: f64,
+    /// When the item that was read falls due, as far as readers are told.
+    pub due: Option<i64>,
 }
 
 /// A transaction being decided. Its changes are visible to its own later operations, and to nobody else until it is staged.
@@ -323,6 +325,7 @@ impl Transaction<'_> {
             etag: Some(etag),
             body: Some(stored.into_body()),
             charge,
+            due: None,
         })
     }
 
@@ -346,6 +349,7 @@ impl Transaction<'_> {
             etag: None,
             body: None,
             charge,
+            due: None,
         })
     }
 
@@ -390,6 +394,7 @@ pub fn read(live: Stored<Bytes>, if_none_match: Option<&EtagCondition>) -> Done 
             etag: Some(etag),
             body: None,
             charge: charge::READ_WITHOUT_ITEM,
+            due: None,
         };
     }
     Done {
@@ -397,6 +402,7 @@ pub fn read(live: Stored<Bytes>, if_none_match: Option<&EtagCondition>) -> Done 
         etag: Some(etag),
         body: Some(live.into_body()),
         charge,
+        due: None,
     }
 }
 

@@ -364,11 +364,31 @@ impl Engine {
 
     /// Bytes on disk in sorted files.
     pub fn disk_bytes(&self) -> u64 {
-        self.db
-            .property_int_value("rocksdb.total-sst-files-size")
-            .ok()
-            .flatten()
-            .unwrap_or(0)
+        self.property("rocksdb.total-sst-files-size")
+    }
+
+    /// Bytes of the write buffers in memory.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.property("rocksdb.cur-size-all-mem-tables")
+    }
+
+    fn property(&self, name: &str) -> u64 {
+        let value = self.db.property_int_value(name);
+        value.ok().flatten().unwrap_or(0)
+    }
+
+    /// Bytes of the journal on disk; files that go while they are counted do not count.
+    pub fn journal_bytes(&self) -> u64 {
+        let Ok(entries) = fs::read_dir(&self.folder) else {
+            return 0;
+        };
+        let journals = entries.flatten().filter(|entry| {
+            let path = entry.path();
+            path.extension().is_some_and(|extension| extension == "log")
+        });
+        journals
+            .filter_map(|journal| Some(journal.metadata().ok()?.len()))
+            .sum()
     }
 }
 

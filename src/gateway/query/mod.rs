@@ -217,6 +217,7 @@ pub async fn query(
         served,
     } = call.worker.router.send(run).await.map_err(gone)??;
     drop(alive);
+    call.watch.hands_out(page.first_due);
     let body = respond::feed(&container.rid_text, "Documents", page.rows.iter());
     let charge = charge::query(page.work.examined, page.rows.bytes());
     let mut response = Response::new(200, body, charge);

@@ -43,6 +43,8 @@ const CARRIED_BYTES_MAX: usize = 2_000;
 #[derive(Debug)]
 pub struct QueryPage {
     pub rows: Rows,
+    /// When the first of the rows' items falls due.
+    pub first_due: Option<i64>,
     pub continuation: Option<String>,
     pub work: Work,
 }
@@ -484,6 +486,7 @@ impl Run {
         Ok(Progress::Page(Box::new(Answer {
             value: QueryPage {
                 rows: Rows::default(),
+                first_due: None,
                 continuation: Some(encode(&Token::new(fingerprint, found, place))?),
                 work,
             },
@@ -503,6 +506,7 @@ impl Run {
             .transpose()?;
         Ok(Progress::Page(Box::new(Answer {
             value: QueryPage {
+                first_due: rows.first_due(&self.parts)?,
                 rows,
                 continuation,
                 work: std::mem::take(&mut self.work),

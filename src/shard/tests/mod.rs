@@ -11,6 +11,7 @@ mod index_changes;
 mod index_queries;
 mod model;
 mod node;
+mod overdue;
 mod purging;
 mod replicas;
 mod ttl;
