@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 use tracing::{info, warn};
 
-use super::{catalog_file, meta::Meta};
+use super::{catalog_file, meta::Meta, progress};
 use crate::{
     clock::Clock,
     index::Indexer,
@@ -31,6 +31,7 @@ use crate::{
     shard::{
         facts::ShardFacts,
         host::{ShardHandle, ShardHost},
+        progress::index_progress,
     },
     sql::ComputedProperties,
     telemetry::containers::ContainerSeries,
@@ -77,9 +78,14 @@ impl Coordinator {
         {
             let opened = open_shards(&host, container);
             // A crash between storing the catalog and telling the shards leaves them behind it. In a cluster their leaders see to that.
+            let default = container.definition.default_ttl;
+            let policy = &container.definition.indexing_policy;
             for shard in opened.iter().filter(|_| meta.is_none()) {
-                shard.catch_up_default_ttl(container.definition.default_ttl);
-                shard.catch_up_index(&container.definition.indexing_policy);
+                let rebuild = shard
+                    .view()
+                    .is_ok_and(|view| rebuilds(policy.mode, view.state().rules.default, default));
+                shard.catch_up_index(policy, rebuild);
+                shard.catch_up_default_ttl(default);
             }
             shards.insert(container.rid, opened);
         }
@@ -205,8 +211,14 @@ impl Coordinator {
 impl Actor for Coordinator {
     type Context = Context<Self>;
 
+    /// Goes on following what a restart has interrupted.
     fn started(&mut self, context: &mut Self::Context) {
         self.keep_aligned(context);
+        for (rid, shards) in &self.shards {
+            if index_progress(shards).0 < 100 {
+                actix::spawn(progress::follow(*rid, shards.clone()));
+            }
+        }
     }
 }
 
@@ -462,6 +474,15 @@ impl Handler<ReplaceContainer> for Coordinator {
     }
 }
 
+/// A consistent index is built anew when time to live is switched on, a lazy one whenever it changes.
+pub(super) fn rebuilds(mode: IndexingMode, old: DefaultTtl, new: DefaultTtl) -> bool {
+    match mode {
+        IndexingMode::Consistent => old == DefaultTtl::Off && new != DefaultTtl::Off,
+        IndexingMode::Lazy => old != new,
+        IndexingMode::None => false,
+    }
+}
+
 /// What a change of a container's policies means for its shards.
 struct Broadcast {
     default: Option<DefaultTtl>,
@@ -473,12 +494,7 @@ impl Broadcast {
     fn between(before: &ContainerDefinition, after: &ContainerDefinition) -> Self {
         let (old, new) = (before.default_ttl, after.default_ttl);
         let policy = &after.indexing_policy;
-        // A consistent index is built anew when time to live is switched on, a lazy one whenever it changes.
-        let rebuild = match policy.mode {
-            IndexingMode::Consistent => old == DefaultTtl::Off && new != DefaultTtl::Off,
-            IndexingMode::Lazy => old != new,
-            IndexingMode::None => false,
-        };
+        let rebuild = rebuilds(policy.mode, old, new);
         Self {
             default: (old != new).then_some(new),
             index: (rebuild || before.indexing_policy != *policy)
@@ -492,19 +508,21 @@ impl Broadcast {
 
     /// Tells every shard and waits for all answers.
     async fn send(self, rid: ContainerRid, shards: &[Arc<ShardHandle>], now: i64) -> Result<()> {
-        if let Some(default) = self.default {
-            let changes = shards
-                .iter()
-                .map(|shard| shard.change_default_ttl(default, now));
-            first_failure(join_all(changes).await)?;
-            info!(container = %rid, shards = shards.len(), ?default, "default time to live changed");
-        }
+        // The index first: a shard that has the old default after a crash is known to need both.
         if let Some((policy, rebuild)) = &self.index {
             let changes = shards
                 .iter()
                 .map(|shard| shard.change_index(policy, *rebuild));
             first_failure(join_all(changes).await)?;
             info!(container = %rid, shards = shards.len(), mode = policy.mode.name(), rebuild, "index changes on every shard");
+            actix::spawn(progress::follow(rid, shards.to_vec()));
+        }
+        if let Some(default) = self.default {
+            let changes = shards
+                .iter()
+                .map(|shard| shard.change_default_ttl(default, now));
+            first_failure(join_all(changes).await)?;
+            info!(container = %rid, shards = shards.len(), ?default, "default time to live changed");
         }
         Ok(())
     }

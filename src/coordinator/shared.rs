@@ -7,7 +7,7 @@ use tracing::{info, warn};
 
 use super::{
     Coordinator,
-    actor::{Changed, Shards, open_shards, remove_shards},
+    actor::{Changed, Shards, open_shards, rebuilds, remove_shards},
 };
 use crate::{
     model::{
@@ -207,11 +207,12 @@ fn is_in_line(view: &ShardView, container: &Container) -> bool {
 
 async fn bring_in_line(shard: Arc<ShardHandle>, container: Container) {
     let definition = &container.definition;
+    let (policy, default) = (&definition.indexing_policy, definition.default_ttl);
     let changed = async {
-        shard
-            .change_default_ttl(definition.default_ttl, container.ts)
-            .await?;
-        shard.change_index(&definition.indexing_policy, false).await
+        let before = shard.view()?.state().rules.default;
+        let rebuild = rebuilds(policy.mode, before, default);
+        shard.change_index(policy, rebuild).await?;
+        shard.change_default_ttl(default, container.ts).await
     };
     match changed.await {
         Ok(()) => {

@@ -113,6 +113,7 @@ fn shard_status(shard: &crate::shard::host::ShardHandle) -> Value {
         Ok(view) => {
             let state = view.state();
             let counters = &view.counters;
+            let (progress, lazy) = view.index_progress();
             json!({
                 "range": range,
                 "leader": match shard.leader() {
@@ -131,6 +132,7 @@ fn shard_status(shard: &crate::shard::host::ShardHandle) -> Value {
                 "purged": counters.purged.load(Ordering::Relaxed),
                 "restarts": counters.restarts.load(Ordering::Relaxed),
                 "tornBytes": view.engine.torn_bytes(),
+                "index": {"mode": state.index.mode.name(), "progress": progress, "lazyProgress": lazy},
             })
         }
     }

@@ -590,12 +590,12 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Gives a shard that was just opened the indexing policy that the catalog has.
-    pub fn catch_up_index(&self, policy: &IndexingPolicy) {
+    /// Gives a shard that was just opened the indexing policy that the catalog has, in a new index if that is asked for.
+    pub fn catch_up_index(&self, policy: &IndexingPolicy, rebuild: bool) {
         let (reply, answer) = oneshot::channel();
         let caught_up = self.send(ChangeIndex {
             policy: policy.clone(),
-            rebuild: false,
+            rebuild,
             reply,
         });
         if let Err(failure) =

@@ -19,6 +19,7 @@ mod intake;
 mod leadership;
 pub mod overdue;
 pub mod overlay;
+pub mod progress;
 pub mod purge;
 mod purge_work;
 pub mod reindex;

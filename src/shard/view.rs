@@ -257,13 +257,13 @@ impl ShardView {
             })
     }
 
-    /// How far a change of the index has come, in percent: of a new generation, and of a lazy one.
+    /// How far a change of the index has come, in percent: of a new generation, and of what a lazy one follows.
     pub fn index_progress(&self) -> (u8, Option<u8>) {
         let state = self.state();
-        let building = state.index.building;
         let lazy = state.index.current.filter(|one| one.lazy);
+        let building = state.index.building.or(lazy);
         (
-            building.map_or(100, |one| one.progress(state.lsn)),
+            building.map_or(100, |one| one.build_progress()),
             lazy.map(|one| one.progress(state.lsn)),
         )
     }

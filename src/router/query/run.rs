@@ -32,6 +32,9 @@ use crate::{
 
 /// How long one slice of work lasts. Others get their turn in between.
 const SLICE_TIME: Duration = Duration::from_millis(20);
+/// Entries and time of the glance that a query gets before others are asked to work on it.
+const GLANCE_ENTRIES_MAX: usize = 32;
+const GLANCE_TIME: Duration = Duration::from_millis(1);
 /// How long one page may be worked on before it is handed out, full or not.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Entries of index and items that one page may look at.
@@ -232,6 +235,28 @@ impl Run {
         self.alive.strong_count() == 0
     }
 
+    /// Looks whether the query is over at once: to hand it to another thread and back would cost more than that.
+    pub fn glance(mut self: Box<Self>) -> Result<Progress> {
+        let is_fresh = self.point.is_none() && self.found == 0;
+        if !is_fresh || self.parts.len() != 1 || !self.query.is_brief() {
+            return Ok(Progress::More(self));
+        }
+        let begun = Instant::now();
+        let budget = Budget {
+            entries_max: GLANCE_ENTRIES_MAX,
+            deadline: Some(begun + GLANCE_TIME),
+        };
+        let view = self.enter()?;
+        let walked = self.walk(&view, budget)?;
+        self.work.time += begun.elapsed();
+        match walked {
+            Walked::Paused => return Ok(Progress::More(self)),
+            Walked::PartDone => self.at += 1,
+            Walked::AllDone => {}
+        }
+        self.finish()
+    }
+
     /// Works for a while.
     pub fn slice(mut self: Box<Self>) -> Result<Progress> {
         let begun = Instant::now();
@@ -269,7 +294,11 @@ impl Run {
             let walked = if self.answer_from_index(&view, deadline)? {
                 Walked::PartDone
             } else {
-                self.walk(&view, deadline)?
+                let budget = Budget {
+                    entries_max: PAGE_ENTRIES_MAX,
+                    deadline: Some(deadline),
+                };
+                self.walk(&view, budget)?
             };
             match walked {
                 Walked::Paused => return Ok(false),
@@ -334,17 +363,14 @@ impl Run {
         }
     }
 
-    fn walk(&mut self, view: &ShardView, deadline: Instant) -> Result<Walked> {
+    fn walk(&mut self, view: &ShardView, budget: Budget) -> Result<Walked> {
         let part = self.parts.get(self.at).ok_or_else(no_parts)?;
         let ask = Ask {
             query: &self.query,
             keys: &part.keys,
             resume: self.point.as_ref(),
             scan_allowed: self.scan_allowed,
-            budget: Budget {
-                entries_max: PAGE_ENTRIES_MAX,
-                deadline: Some(deadline),
-            },
+            budget,
         };
         let mut reader = Reader::new(&self.query);
         let mut candidates = Candidates::open(view, &ask)?;

@@ -9,6 +9,7 @@ mod feeds;
 mod histories;
 mod index_changes;
 mod index_queries;
+mod index_reads;
 mod model;
 mod node;
 mod overdue;
