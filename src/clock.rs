@@ -63,6 +63,11 @@ impl Clock {
         self.0.issued.fetch_max(now, Ordering::Relaxed).max(now)
     }
 
+    /// Another clock that this one must not be behind has told this second.
+    pub fn raise(&self, second: i64) {
+        self.0.issued.fetch_max(second, Ordering::Relaxed);
+    }
+
     /// Moves a manual clock; the machine's is left alone.
     pub fn set(&self, now: i64) {
         if let Source::Manual(seconds) = &self.0.source {

@@ -3,10 +3,12 @@
 
 pub mod bench;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod coordinator;
 pub mod gateway;
 pub mod index;
+pub mod local_cluster;
 pub mod model;
 pub mod node;
 pub mod router;

@@ -32,6 +32,10 @@ fn main() -> ExitCode {
             ),
             Err(error) => fail(config::ExitCode::Configuration, &error.message),
         },
+        config::Command::Cluster(task) => match bolide::local_cluster::run(&task) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(config::ExitCode::Failure, &error.message),
+        },
         config::Command::Serve(settings) => match node::run(*settings) {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => fail(failure.code, &failure.message),

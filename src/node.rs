@@ -10,15 +10,24 @@ use std::{
 };
 
 use actix::{Actor, Addr, Arbiter};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::{mpsc, oneshot},
+};
 use tracing::{error, info, warn};
 
 use crate::{
     clock::ClockKeeper,
+    cluster::{
+        handshake::{ClusterKey, Identity, cluster_id},
+        log_store::LogStore,
+        member::Member,
+    },
     config::{ExitCode, LogFormat, Protocol, Settings},
     coordinator::{
         Coordinator,
         actor::{CloseAll, Policy},
+        meta::Meta,
     },
     gateway::{
         dispatch::Shared,
@@ -112,14 +121,23 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         Protocol::Http => None,
         Protocol::Https => Some(certificates(&settings)?.server_config()?),
     };
+    let member = match settings.cluster.node {
+        0 => None,
+        _ => Some(join_cluster(&settings).await?),
+    };
     let rest_listener = listen(&server.host, server.port)?;
     let health_listener = listen(&server.host, server.health_port)?;
     let endpoint = server.endpoint(port_of(&rest_listener));
 
     let clock = open_clock(&settings)?;
-    let coordinator = open_coordinator(&settings, &clock).await?;
+    let coordinator = open_coordinator(&settings, &clock, member.as_ref()).await?;
     let table = coordinator.table();
+    let meta = coordinator.meta();
     let coordinator = coordinator.start();
+    if let Some(meta) = &meta {
+        let joined = meta.join(coordinator.clone());
+        joined.map_err(|failure| Failure::new(ExitCode::DataDamaged, failure))?;
+    }
 
     let shared = Arc::new(Shared {
         table: Arc::clone(&table),
@@ -129,7 +147,13 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         account: server.account.clone(),
         region: server.region.clone(),
         scheme: server.protocol.scheme(),
+        member: member.as_ref().map(|joined| Arc::clone(&joined.member)),
     });
+    let health_member = shared.member.clone();
+    let driver = shared.member.as_ref().map(|member| member.driver.clone());
+    if let Some(joined) = member {
+        server::for_nodes(joined.sent_on, Arc::clone(&shared));
+    }
     let listening = Listening {
         listener: rest_listener,
         tls,
@@ -143,6 +167,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         table,
         clock: Arc::clone(&clock),
         metrics: metrics.clone(),
+        cluster: health_member.zip(meta),
     };
     let health = server::health(health_listener, health)
         .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
@@ -165,6 +190,10 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     info!("stopping");
     rest_handle.stop(true).await;
     health_handle.stop(false).await;
+    if let Some(driver) = driver {
+        // Nothing is applied any more, and nobody waits for what is under way.
+        let _ = tokio::task::spawn_blocking(move || driver.stop()).await;
+    }
     close(&coordinator, &clock).await;
     Ok(())
 }
@@ -229,9 +258,73 @@ fn open_clock(settings: &Settings) -> Result<Arc<ClockKeeper>, Failure> {
     Ok(Arc::new(clock))
 }
 
+/// Requests of other nodes that may wait to be answered.
+const SENT_ON_MAX: usize = 4096;
+
+/// This node as a member of its cluster.
+struct Joined {
+    member: Arc<Member>,
+    log: Arc<LogStore>,
+    sent_on: server::SentOn,
+}
+
+/// Listens to the other nodes and dials them.
+async fn join_cluster(settings: &Settings) -> Result<Joined, Failure> {
+    let cluster = &settings.cluster;
+    let wrong = |message: String| Failure::new(ExitCode::Configuration, message);
+    let members = cluster.addresses();
+    let own = members.get(&cluster.node).ok_or_else(|| {
+        wrong(format!(
+            "cluster.members '{}' does not name this node, {}",
+            cluster.members, cluster.node
+        ))
+    })?;
+    let (host, port) = own.rsplit_once(':').unwrap_or((own, ""));
+    let port = port.parse().unwrap_or(0);
+    let key_file = cluster.key_file.as_deref().ok_or_else(|| {
+        wrong("cluster.key_file is missing: the nodes of a cluster share a secret".to_owned())
+    })?;
+    let secret = fs::read(key_file)
+        .map_err(|failure| wrong(format!("cannot read '{}': {failure}", key_file.display())))?;
+    let key = ClusterKey::new(secret.trim_ascii())
+        .ok_or_else(|| wrong(format!("'{}' has too few bytes", key_file.display())))?;
+    let listener = listen(host, port)?;
+    let identity = Identity {
+        cluster: cluster_id(&cluster.name),
+        node: cluster.node,
+        key,
+    };
+    let folder = settings.storage.data_path.join("raft");
+    let shared = SharedResources::new(&settings.storage);
+    let log = LogStore::open(&folder, &shared).map_err(|failure| {
+        let message = format!("cannot open the Raft log '{}': {failure}", folder.display());
+        Failure::new(ExitCode::DataDamaged, message)
+    })?;
+    let log = Arc::new(log);
+    let (asked, sent_on) = mpsc::channel(SENT_ON_MAX);
+    // Who is not heard hears nothing, and asks again.
+    let answerer = move |_, question, reply| drop(asked.try_send((question, reply)));
+    let disk = Arc::clone(&log);
+    let (started, member) = oneshot::channel();
+    Arbiter::new().spawn_fn(move || {
+        let member = Member::start(identity, members, listener, disk, Box::new(answerer));
+        let _ = started.send(member);
+    });
+    match member.await {
+        Ok(Ok(member)) => Ok(Joined {
+            member: Arc::new(member),
+            log,
+            sent_on,
+        }),
+        Ok(Err(failure)) => Err(Failure::new(ExitCode::Failure, failure)),
+        Err(failure) => Err(Failure::new(ExitCode::Failure, failure)),
+    }
+}
+
 async fn open_coordinator(
     settings: &Settings,
     clock: &ClockKeeper,
+    joined: Option<&Joined>,
 ) -> Result<Coordinator, Failure> {
     let folder = settings.storage.data_path.clone();
     let arbiters = (0..worker_count(settings))
@@ -242,14 +335,19 @@ async fn open_coordinator(
         node_bytes_max: settings.limits.node_inflight_bytes_max,
     };
     let shared = SharedResources::new(&settings.storage);
-    let host = ShardHost::new(arbiters, shared, clock.clock(), &folder, admission);
+    let groups = joined.map(|joined| joined.member.driver.clone());
+    let meta = joined.map(|joined| {
+        let driver = joined.member.driver.clone();
+        Meta::new(folder.clone(), driver, Arc::clone(&joined.log) as _)
+    });
+    let host = ShardHost::new(arbiters, shared, clock.clock(), &folder, admission, groups);
     let policy = Policy {
         shards_per_container: settings.limits.shards_per_container,
         enforce_throughput: settings.limits.enforce_throughput,
     };
     let opened = tokio::task::spawn_blocking({
         let folder = folder.clone();
-        move || Coordinator::open(folder, host, policy)
+        move || Coordinator::open(folder, host, policy, meta)
     });
     match opened.await {
         Ok(Ok(coordinator)) => Ok(coordinator),

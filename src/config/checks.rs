@@ -1,5 +1,6 @@
 //! What a single setting may hold. Messages name the bad value; the layer adds where it stood.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -73,6 +74,33 @@ fn text<'de, D: Deserializer<'de>>(
 
 pub fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     text(deserializer, "a name", |found| !found.trim().is_empty())
+}
+
+/// Numbered addresses, `1=host:port,2=host:port`; none is fine.
+pub fn members<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let expected = "a list like 1=10.0.0.1:8082,2=10.0.0.2:8082 in which each number and each address is there once";
+    text(deserializer, expected, |found| {
+        parse_members(found).is_some()
+    })
+}
+
+/// `None` when the list is not one.
+pub fn parse_members(list: &str) -> Option<BTreeMap<u64, String>> {
+    let mut members = BTreeMap::new();
+    for member in list.split(',').filter(|member| !member.trim().is_empty()) {
+        let (node, address) = member.trim().split_once('=')?;
+        let node: u64 = node.trim().parse().ok().filter(|node| *node > 0)?;
+        let address = address.trim();
+        let (host, port) = address.rsplit_once(':')?;
+        let known = members.values().any(|known| known == address);
+        if host.is_empty() || port.parse::<u16>().is_err() || known {
+            return None;
+        }
+        if members.insert(node, address.to_owned()).is_some() {
+            return None;
+        }
+    }
+    Some(members)
 }
 
 /// An address or a host name, without scheme and port; the brackets of an IPv6 address go.

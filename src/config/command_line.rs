@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use super::layers::{Flag, Sources, load};
 use super::{DEFAULT_FILE, Settings};
 use crate::bench::BenchTask;
+use crate::local_cluster::ClusterTask;
 use crate::model::error::{Error, Result};
 
 /// How the process ends; the numbers are part of the interface.
@@ -42,6 +43,8 @@ pub enum Command {
     Key,
     /// Measure: the load driver.
     Bench(BenchTask),
+    /// Try a cluster on this machine.
+    Cluster(ClusterTask),
     /// Print this text and end: the help or the version.
     Show(String),
 }
@@ -74,6 +77,9 @@ enum Task {
     /// Measure a node of its own
     #[command(subcommand)]
     Bench(BenchTask),
+    /// Try a cluster on this machine
+    #[command(subcommand)]
+    Cluster(ClusterTask),
 }
 
 // All values are text here: the settings check them, the same way for file, environment and flags.
@@ -196,6 +202,7 @@ pub fn parse(
         Some(Task::Serve(flags)) => settings(&[&line.serve, &flags], environment),
         Some(Task::Key) => alone(&line.serve, "key", Command::Key),
         Some(Task::Bench(task)) => alone(&line.serve, "bench", Command::Bench(task)),
+        Some(Task::Cluster(task)) => alone(&line.serve, "cluster", Command::Cluster(task)),
     }
 }
 

@@ -6,6 +6,7 @@ mod checks;
 mod command_line;
 mod layers;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -27,6 +28,7 @@ pub struct Settings {
     pub tls: Tls,
     pub ttl: Ttl,
     pub limits: Limits,
+    pub cluster: Cluster,
     pub log: Log,
 }
 
@@ -136,6 +138,31 @@ pub struct Limits {
     pub shards_per_container: u32,
 }
 
+/// The nodes that work together as one.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// This node's number in the cluster; 0 means that it is on its own.
+    #[serde(deserialize_with = "checks::whole::<_, _, 0, 1_000_000>")]
+    pub node: u64,
+    /// All nodes and where they reach each other, the same for all of them: `1=10.0.0.1:8082,2=10.0.0.2:8082,3=10.0.0.3:8082`.
+    #[serde(deserialize_with = "checks::members")]
+    pub members: String,
+    /// Name of the cluster; nodes of another one are refused.
+    #[serde(deserialize_with = "checks::not_empty")]
+    pub name: String,
+    /// File with the secret that all nodes share, at least 32 bytes.
+    #[serde(with = "checks::optional_path")]
+    pub key_file: Option<PathBuf>,
+}
+
+impl Cluster {
+    /// The nodes and their addresses.
+    pub fn addresses(&self) -> BTreeMap<u64, String> {
+        checks::parse_members(&self.members).unwrap_or_default()
+    }
+}
+
 /// What is logged to standard error.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -238,6 +265,17 @@ impl Default for Limits {
             node_inflight_bytes_max: 256 * 1024 * 1024,
             enforce_throughput: false,
             shards_per_container: 0,
+        }
+    }
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            node: 0,
+            members: String::new(),
+            name: "bolide".to_owned(),
+            key_file: None,
         }
     }
 }

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 use tracing::{info, warn};
 
-use super::{catalog_file, progress};
+use super::{catalog_file, meta::Meta, progress};
 use crate::{
     clock::Clock,
     index::Indexer,
@@ -47,20 +47,27 @@ pub struct Policy {
 
 pub struct Coordinator {
     folder: PathBuf,
-    catalog: Arc<Catalog>,
-    host: Arc<ShardHost>,
-    shards: Shards,
+    pub(super) catalog: Arc<Catalog>,
+    pub(super) host: Arc<ShardHost>,
+    pub(super) shards: Shards,
+    /// In a cluster: how the nodes agree on the catalog.
+    pub(super) meta: Option<Arc<Meta>>,
     table: Arc<ArcSwap<RoutingTable>>,
     budgets: Budgets,
     policy: Policy,
 }
 
 /// Shards by container, in key order.
-type Shards = HashMap<ContainerRid, Vec<Arc<ShardHandle>>>;
+pub(super) type Shards = HashMap<ContainerRid, Vec<Arc<ShardHandle>>>;
 
 impl Coordinator {
     /// Opens the catalog of a data folder and all shards in it. Waits for the disk: not for an event loop.
-    pub fn open(folder: PathBuf, host: Arc<ShardHost>, policy: Policy) -> io::Result<Self> {
+    pub fn open(
+        folder: PathBuf,
+        host: Arc<ShardHost>,
+        policy: Policy,
+        meta: Option<Arc<Meta>>,
+    ) -> io::Result<Self> {
         let catalog = catalog_file::load(&folder)?;
         host.remove_orphans(&catalog)?;
         let mut shards = Shards::new();
@@ -70,10 +77,10 @@ impl Coordinator {
             .flat_map(|database| database.containers.values())
         {
             let opened = open_shards(&host, container);
-            // A crash between storing the catalog and telling the shards leaves them behind it.
+            // A crash between storing the catalog and telling the shards leaves them behind it. In a cluster their leaders see to that.
             let default = container.definition.default_ttl;
             let policy = &container.definition.indexing_policy;
-            for shard in &opened {
+            for shard in opened.iter().filter(|_| meta.is_none()) {
                 let rebuild = shard
                     .view()
                     .is_ok_and(|view| rebuilds(policy.mode, view.state().rules.default, default));
@@ -87,6 +94,7 @@ impl Coordinator {
             catalog: Arc::new(catalog),
             host,
             shards,
+            meta,
             table: Arc::default(),
             budgets: Budgets::default(),
             policy,
@@ -99,12 +107,21 @@ impl Coordinator {
         Arc::clone(&self.table)
     }
 
+    pub fn meta(&self) -> Option<Arc<Meta>> {
+        self.meta.clone()
+    }
+
+    /// Whether the catalog is changed here.
+    fn check_leads(&self) -> Result<()> {
+        self.meta.as_ref().map_or(Ok(()), |meta| meta.check_leads())
+    }
+
     fn clock(&self) -> &Clock {
         self.host.clock()
     }
 
     /// Puts the routing table in force.
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
         let catalog = Arc::clone(&self.catalog);
         let mut routes = Vec::new();
         for (name, database) in &catalog.databases {
@@ -156,7 +173,19 @@ impl Coordinator {
     }
 
     /// Stores a changed catalog, then puts it in force.
-    fn store(&self, catalog: Catalog) -> ResponseActFuture<Self, Result<()>> {
+    pub(super) fn store(&self, catalog: Catalog) -> ResponseActFuture<Self, Result<()>> {
+        if let Some(meta) = &self.meta {
+            let meta = Arc::clone(meta);
+            let proposed = async move { meta.propose(&catalog).await.map(|()| catalog) };
+            let adopted =
+                proposed
+                    .into_actor(self)
+                    .then(|proposed, coordinator, _| match proposed {
+                        Ok(catalog) => coordinator.adopt(catalog),
+                        Err(error) => Box::pin(actix::fut::ready(Err(error))),
+                    });
+            return Box::pin(adopted);
+        }
         let folder = self.folder.clone();
         let stored = tokio::task::spawn_blocking(move || {
             catalog_file::store(&folder, &catalog).map(|()| catalog)
@@ -183,7 +212,8 @@ impl Actor for Coordinator {
     type Context = Context<Self>;
 
     /// Goes on following what a restart has interrupted.
-    fn started(&mut self, _: &mut Self::Context) {
+    fn started(&mut self, context: &mut Self::Context) {
+        self.keep_aligned(context);
         for (rid, shards) in &self.shards {
             if index_progress(shards).0 < 100 {
                 actix::spawn(progress::follow(*rid, shards.clone()));
@@ -214,7 +244,7 @@ fn container_json(container: &Container) -> Vec<u8> {
     Value::Object(map).to_string().into_bytes()
 }
 
-fn open_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHandle>> {
+pub(super) fn open_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHandle>> {
     let definition = &container.definition;
     let facts = container.ranges.iter().map(|range| ShardFacts {
         container: container.rid,
@@ -238,7 +268,7 @@ fn storage_error(failure: &io::Error) -> Error {
     Error::new(kind, format!("the catalog could not be stored: {failure}"))
 }
 
-type Changed = AtomicResponse<Coordinator, Result<()>>;
+pub(super) type Changed = AtomicResponse<Coordinator, Result<()>>;
 
 fn refuse(error: Error) -> Changed {
     AtomicResponse::new(Box::pin(actix::fut::ready(Err(error))))
@@ -255,6 +285,9 @@ impl Handler<CreateDatabase> for Coordinator {
     type Result = Changed;
 
     fn handle(&mut self, request: CreateDatabase, _: &mut Self::Context) -> Self::Result {
+        if let Err(error) = self.check_leads() {
+            return refuse(error);
+        }
         let mut catalog = Catalog::clone(&self.catalog);
         let changed = check_resource_name("database", &request.id).and_then(|()| {
             catalog.create_database(&request.id, request.throughput, self.clock().now())
@@ -277,6 +310,9 @@ impl Handler<DeleteDatabase> for Coordinator {
     type Result = Changed;
 
     fn handle(&mut self, request: DeleteDatabase, _: &mut Self::Context) -> Self::Result {
+        if let Err(error) = self.check_leads() {
+            return refuse(error);
+        }
         let mut catalog = Catalog::clone(&self.catalog);
         match catalog.delete_database(&request.id, request.if_match.as_ref()) {
             Ok(database) => {
@@ -299,6 +335,9 @@ impl Handler<CreateContainer> for Coordinator {
     type Result = Changed;
 
     fn handle(&mut self, request: CreateContainer, _: &mut Self::Context) -> Self::Result {
+        if let Err(error) = self.check_leads() {
+            return refuse(error);
+        }
         let CreateContainer {
             database,
             definition,
@@ -319,8 +358,11 @@ impl Handler<CreateContainer> for Coordinator {
             Ok(container) => container.clone(),
             Err(error) => return refuse(error),
         };
-        let host = Arc::clone(&self.host);
         let rid = container.rid;
+        if self.meta.is_some() {
+            return self.store_new(catalog, rid);
+        }
+        let host = Arc::clone(&self.host);
         let opened = tokio::task::spawn_blocking(move || open_shards(&host, &container));
         let future = opened.into_actor(self).then(move |opened, coordinator, _| {
             let shards = opened.unwrap_or_default();
@@ -372,6 +414,9 @@ impl Handler<ReplaceContainer> for Coordinator {
     type Result = Changed;
 
     fn handle(&mut self, request: ReplaceContainer, _: &mut Self::Context) -> Self::Result {
+        if let Err(error) = self.check_leads() {
+            return refuse(error);
+        }
         let ReplaceContainer {
             database,
             id,
@@ -408,8 +453,15 @@ impl Handler<ReplaceContainer> for Coordinator {
             return AtomicResponse::new(self.store(catalog));
         }
         // A shard that takes no writes cannot take the new rule: better to change nothing.
-        if let Some(error) = shards.iter().find_map(|shard| shard.check_writable().err()) {
+        let writable = |shard: &Arc<ShardHandle>| match self.meta {
+            None => shard.check_writable(),
+            Some(_) => shard.check_led(),
+        };
+        if let Some(error) = shards.iter().find_map(|shard| writable(shard).err()) {
             return refuse(error);
+        }
+        if self.meta.is_some() {
+            return self.store_changed(catalog, rid);
         }
         let future = self.store(catalog).then(move |stored, coordinator, _| {
             async move {
@@ -423,7 +475,7 @@ impl Handler<ReplaceContainer> for Coordinator {
 }
 
 /// A consistent index is built anew when time to live is switched on, a lazy one whenever it changes.
-fn rebuilds(mode: IndexingMode, old: DefaultTtl, new: DefaultTtl) -> bool {
+pub(super) fn rebuilds(mode: IndexingMode, old: DefaultTtl, new: DefaultTtl) -> bool {
     match mode {
         IndexingMode::Consistent => old == DefaultTtl::Off && new != DefaultTtl::Off,
         IndexingMode::Lazy => old != new,
@@ -495,6 +547,9 @@ impl Handler<DeleteContainer> for Coordinator {
     type Result = Changed;
 
     fn handle(&mut self, request: DeleteContainer, _: &mut Self::Context) -> Self::Result {
+        if let Err(error) = self.check_leads() {
+            return refuse(error);
+        }
         let mut catalog = Catalog::clone(&self.catalog);
         match catalog.delete_container(&request.database, &request.id, request.if_match.as_ref()) {
             Ok(container) => self.store_and_remove(catalog, vec![container]),
@@ -516,6 +571,9 @@ impl Handler<ReplaceOffer> for Coordinator {
     type Result = Changed;
 
     fn handle(&mut self, request: ReplaceOffer, _: &mut Self::Context) -> Self::Result {
+        if let Err(error) = self.check_leads() {
+            return refuse(error);
+        }
         let mut catalog = Catalog::clone(&self.catalog);
         let changed = catalog
             .offer(request.rid)
@@ -570,7 +628,7 @@ impl Coordinator {
     }
 }
 
-async fn remove_shards(shards: Vec<Arc<ShardHandle>>) {
+pub(super) async fn remove_shards(shards: Vec<Arc<ShardHandle>>) {
     for shard in shards {
         if let Err(failure) = shard.destroy().await {
             warn!(container = %shard.facts.container, range = shard.facts.range_id, %failure, "files of a removed shard are left behind");

@@ -3,6 +3,8 @@
 
 pub mod actor;
 pub mod catalog_file;
+pub mod meta;
 mod progress;
+pub mod shared;
 
 pub use actor::Coordinator;

@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 
 use super::{
     auth::{Access, AuthHeaders, Authenticator},
-    batch, catalog, feeds, headers, items,
+    batch, catalog, feeds, forward, headers, items,
     operation::operation,
     query,
     request::{self, text},
@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    cluster::member::Member,
     coordinator::Coordinator,
     model::{
         account, charge,
@@ -46,6 +47,8 @@ pub struct Shared {
     pub account: String,
     pub region: String,
     pub scheme: &'static str,
+    /// In a cluster: what this node cannot answer goes to others.
+    pub member: Option<Arc<Member>>,
 }
 
 /// One gateway worker: what is shared, and the router on its thread.
@@ -97,7 +100,11 @@ pub async fn entry(
         request: &request,
         watch: Watch::start(&worker.in_flight),
     };
-    let response = match answer(&call, payload).await {
+    let answered = match &worker.shared.member {
+        None => answer(&call, payload).await,
+        Some(member) => forward::answer(&call, payload, member).await,
+    };
+    let response = match answered {
         Ok(response) => response,
         Err(error) => {
             if error.kind == ErrorKind::Internal {
@@ -117,7 +124,7 @@ pub async fn entry(
     response.finish(activity)
 }
 
-async fn answer(call: &Call<'_>, payload: web::Payload) -> Result<Response> {
+pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Result<Response> {
     let path = ResourcePath::parse(call.request.uri().path())?;
     let operation = operation(call.request, &path);
     call.watch.operation(operation);

@@ -7,12 +7,17 @@ use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 
 use super::scrape;
-use crate::{clock::ClockKeeper, router::RoutingTable, telemetry::Exporter};
+use crate::{
+    clock::ClockKeeper, cluster::member::Member, coordinator::meta::Meta, router::RoutingTable,
+    shard::host::Leader, telemetry::Exporter,
+};
 
 pub struct Health {
     pub table: Arc<ArcSwap<RoutingTable>>,
     pub clock: Arc<ClockKeeper>,
     pub metrics: Exporter,
+    /// There in a cluster only.
+    pub cluster: Option<(Arc<Member>, Arc<Meta>)>,
 }
 
 pub fn configure(config: &mut web::ServiceConfig) {
@@ -58,12 +63,46 @@ async fn status(health: web::Data<Health>) -> HttpResponse {
         .collect();
     containers.sort_by(|a, b| a["container"].as_str().cmp(&b["container"].as_str()));
     let clock = health.clock.clock();
+    let cluster = health.cluster.as_ref();
     HttpResponse::Ok().json(json!({
+        "cluster": cluster.map(|(member, meta)| cluster_status(member, meta)),
         "version": env!("CARGO_PKG_VERSION"),
         "now": clock.now(),
         "purgingPaused": clock.purging_paused(),
         "containers": containers,
     }))
+}
+
+fn cluster_status(member: &Member, meta: &Meta) -> Value {
+    let groups = member.driver.status();
+    let groups = groups.iter().map(|group| {
+        let lag = group
+            .lag
+            .iter()
+            .map(|(node, lag)| (node.to_string(), json!(lag)));
+        json!({
+            "group": group.group.to_string(),
+            "leads": group.role.leads,
+            "leader": group.role.leader,
+            "term": group.role.term,
+            "committed": group.commit,
+            "lag": lag.collect::<serde_json::Map<_, _>>(),
+        })
+    });
+    let counts = member.counts();
+    let connected = member
+        .members
+        .keys()
+        .filter(|node| member.is_connected(**node));
+    json!({
+        "node": member.node,
+        "members": member.members.iter().map(|(node, address)| (node.to_string(), json!(address))).collect::<serde_json::Map<_, _>>(),
+        "connected": connected.collect::<Vec<_>>(),
+        "catalogLeader": meta.leader(),
+        "groups": groups.collect::<Vec<_>>(),
+        "refusedFrames": counts.refused_frames.load(Ordering::Relaxed),
+        "refusedNodes": counts.refused_nodes.load(Ordering::Relaxed) + counts.refused_strangers.load(Ordering::Relaxed),
+    })
 }
 
 fn shard_status(shard: &crate::shard::host::ShardHandle) -> Value {
@@ -77,6 +116,10 @@ fn shard_status(shard: &crate::shard::host::ShardHandle) -> Value {
             let (progress, lazy) = view.index_progress();
             json!({
                 "range": range,
+                "leader": match shard.leader() {
+                    Some(Leader::Elsewhere(node)) => json!(node),
+                    Some(Leader::Here) | None => Value::Null,
+                },
                 "error": view.check_writable().err().map(|error| error.message),
                 "lsn": state.lsn,
                 "documents": state.documents,

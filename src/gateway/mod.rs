@@ -6,6 +6,7 @@ mod batch;
 mod catalog;
 pub mod dispatch;
 mod feeds;
+mod forward;
 mod headers;
 pub mod health;
 mod items;

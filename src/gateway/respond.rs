@@ -84,6 +84,10 @@ impl Response {
         self
     }
 
+    pub fn headers(&self) -> &[(HeaderName, HeaderValue)] {
+        &self.headers
+    }
+
     pub fn number(&mut self, name: HeaderName, value: u64) -> &mut Self {
         self.headers.push((name, HeaderValue::from(value)));
         self

@@ -2,15 +2,19 @@
 
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
-use actix::Actor;
+use actix::{Actor, Arbiter};
 use actix_web::{App, HttpServer, dev::Server, web};
+use bytes::Bytes;
 use rustls::ServerConfig;
+use tokio::sync::mpsc;
 
 use super::{
     dispatch::{self, Shared, Worker},
+    forward,
     health::{self, Health},
 };
 use crate::{
+    cluster::member::Reply,
     router::{Router, query::QueryRoom},
     telemetry::requests::InFlight,
 };
@@ -63,6 +67,29 @@ pub fn rest(listening: Listening, shared: Arc<Shared>) -> std::io::Result<Server
         Some(config) => server.listen_rustls_0_23(listener, config)?,
     };
     Ok(server.run())
+}
+
+/// Requests that other nodes have sent on, with the way back.
+pub type SentOn = mpsc::Receiver<(Bytes, Reply)>;
+
+/// Answers other nodes, on a thread of its own.
+pub fn for_nodes(mut sent_on: SentOn, shared: Arc<Shared>) {
+    Arbiter::new().spawn(async move {
+        let router = Router {
+            table: Arc::clone(&shared.table),
+            queries: Arc::default(),
+        }
+        .start();
+        let worker = Arc::new(Worker {
+            shared,
+            router,
+            in_flight: InFlight::of_a_new_worker(),
+        });
+        while let Some((question, reply)) = sent_on.recv().await {
+            let worker = Arc::clone(&worker);
+            actix::spawn(async move { reply(forward::answer_node(worker, question).await) });
+        }
+    });
 }
 
 /// The health port.

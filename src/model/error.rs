@@ -45,6 +45,8 @@ pub enum ErrorKind {
     Unavailable,
     /// The disk is full.
     InsufficientStorage,
+    /// Another node of the cluster must do it; which, if that is known. The gateway sends it there.
+    Elsewhere(Option<u64>),
 }
 
 impl ErrorKind {
@@ -69,7 +71,7 @@ impl ErrorKind {
             Self::Overloaded => (429, 3092, "TooManyRequests"),
             Self::Internal => (500, 0, "InternalServerError"),
             Self::NotImplemented => (501, 0, "NotImplemented"),
-            Self::Unavailable => (503, 0, "ServiceUnavailable"),
+            Self::Unavailable | Self::Elsewhere(_) => (503, 0, "ServiceUnavailable"),
             Self::InsufficientStorage => (507, 0, "InsufficientStorage"),
         }
     }
@@ -117,6 +119,14 @@ impl Error {
 
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unavailable, message)
+    }
+
+    pub fn elsewhere(node: Option<u64>) -> Self {
+        let message = match node {
+            Some(node) => format!("this is for node {node}"),
+            None => "no node leads what the request is about; try again".to_owned(),
+        };
+        Self::new(ErrorKind::Elsewhere(node), message)
     }
 
     pub fn status(&self) -> u16 {

@@ -8,13 +8,15 @@ use tracing::debug;
 
 use super::{
     command::{Change, Command, LaneCursors},
-    commit::{CommitLog, Group, Reply, Solo, Waiting},
+    commit::{self, CommitLog, Group, Reply, Solo, Waiting},
     generation::IndexState,
     groups::Gathering,
     index_work::IndexWork,
     indexing::Indexing,
+    leadership::Place,
     overlay::Overlay,
     purge_work::PurgeWork,
+    replica::{Replica, ReplicatedLog},
     state::ShardState,
     transaction::{Operation, Transaction},
     view::ShardView,
@@ -95,6 +97,7 @@ impl From<ShardState> for Decided {
 pub struct Shard {
     pub(super) view: Arc<ShardView>,
     pub(super) log: Box<dyn CommitLog>,
+    pub(super) place: Place,
     pub(super) decided: Decided,
     pub(super) overlay: Overlay,
     /// What waits for the group under way.
@@ -123,8 +126,35 @@ impl Shard {
     /// Builds the actor from what is on disk.
     pub fn open(view: Arc<ShardView>, farewell: Farewell) -> Result<Self, EngineError> {
         let (log, state) = Solo::open(Arc::clone(&view))?;
-        Ok(Self {
-            log: Box::new(log),
+        let log = Box::new(log);
+        Ok(Self::new(view, farewell, log, state, Place::Alone))
+    }
+
+    /// Builds the actor of a replica from what is on disk.
+    pub fn open_replica(
+        view: Arc<ShardView>,
+        farewell: Farewell,
+        replica: Arc<Replica>,
+    ) -> Result<Self, EngineError> {
+        let (_, state) = commit::take_over(&view)?;
+        let log = Box::new(ReplicatedLog {
+            replica: Arc::clone(&replica),
+            term: 0,
+        });
+        let place = Place::follows(replica);
+        Ok(Self::new(view, farewell, log, state, place))
+    }
+
+    fn new(
+        view: Arc<ShardView>,
+        farewell: Farewell,
+        log: Box<dyn CommitLog>,
+        state: ShardState,
+        place: Place,
+    ) -> Self {
+        Self {
+            log,
+            place,
             decided: state.into(),
             view,
             overlay: Overlay::default(),
@@ -138,7 +168,7 @@ impl Shard {
             indexer: IndexWork::default(),
             closing: None,
             farewell,
-        })
+        }
     }
 
     /// Whether writes are taken at all.
@@ -146,6 +176,7 @@ impl Shard {
         if self.closing.is_some() {
             return Err(Error::unavailable("the shard is closing"));
         }
+        self.place.check()?;
         self.view.check_writable()
     }
 

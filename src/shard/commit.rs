@@ -82,18 +82,22 @@ impl Solo {
     /// Takes over the shard from whoever wrote to it before: groups of an earlier owner that are still under way
     /// are finished first, later ones are refused.
     pub fn open(view: Arc<ShardView>) -> Result<(Self, ShardState), EngineError> {
-        let mut applied = lock(&view)?;
-        if let Some(state) = ShardState::load(&view.engine)? {
-            applied.state = state;
-        }
-        view.load_indexes(&applied.state)?;
-        applied.epoch += 1;
-        view.forget_announced();
-        view.publish(&applied.state);
-        let (epoch, state) = (applied.epoch, applied.state);
-        drop(applied);
+        let (epoch, state) = take_over(&view)?;
         Ok((Self { view, epoch }, state))
     }
+}
+
+/// A new owner of the shard begins with what is on disk: its epoch, and the state that it finds.
+pub(super) fn take_over(view: &ShardView) -> Result<(u64, ShardState), EngineError> {
+    let mut applied = lock(view)?;
+    if let Some(state) = ShardState::load(&view.engine)? {
+        applied.state = state;
+    }
+    view.load_indexes(&applied.state)?;
+    applied.epoch += 1;
+    view.forget_announced();
+    view.publish(&applied.state);
+    Ok((applied.epoch, applied.state))
 }
 
 impl CommitLog for Solo {
@@ -121,7 +125,7 @@ impl CommitLog for Solo {
     }
 }
 
-fn lock(view: &ShardView) -> Result<MutexGuard<'_, Applied>, EngineError> {
+pub(super) fn lock(view: &ShardView) -> Result<MutexGuard<'_, Applied>, EngineError> {
     view.applied
         .lock()
         .map_err(|_| EngineError::Io("an earlier commit was cut off".into()))
@@ -151,12 +155,6 @@ pub(super) fn commit(
             view.counters
                 .commands
                 .fetch_add(commands.len() as u64, Ordering::Relaxed);
-            view.counters
-                .purged
-                .fetch_add(purge.versions.len() as u64, Ordering::Relaxed);
-            for (due, items) in &purge.due {
-                telemetry::expiry::purged(view.clock.seconds_since(*due), *items);
-            }
             waiting.into_iter().for_each(Waiting::succeed);
             Ok(state)
         }
@@ -174,7 +172,7 @@ pub(super) fn commit(
     }
 }
 
-fn poison(view: &ShardView, failure: &EngineError) {
+pub(super) fn poison(view: &ShardView, failure: &EngineError) {
     view.poison(Error::unavailable(format!(
         "the shard takes no writes until the node is restarted: {failure}"
     )));
@@ -217,9 +215,19 @@ fn write(
         }
     }
     applied.state = state;
+    note_purged(view, purge);
+    view.publish(&state);
+    Ok(Some(state))
+}
+
+/// What was purged is counted, and rewriting files may drop what it has left in the index.
+pub(super) fn note_purged(view: &ShardView, purge: &Purge) {
+    let counter = &view.counters.purged;
+    counter.fetch_add(purge.versions.len() as u64, Ordering::Relaxed);
+    for (due, items) in &purge.due {
+        telemetry::expiry::purged(view.clock.seconds_since(*due), *items);
+    }
     if let Some((inherit, own)) = purge.horizons {
         view.engine.horizon.raise(inherit, own);
     }
-    view.publish(&state);
-    Ok(Some(state))
 }

@@ -141,6 +141,11 @@ impl Shard {
         for waiting in dropped.waiting {
             waiting.fail(failure.clone().into());
         }
+        self.forget_decisions();
+    }
+
+    /// What is committed is where the next decisions start.
+    pub(super) fn forget_decisions(&mut self) {
         self.overlay.clear();
         self.view.forget_announced();
         self.decided = self.view.state().into();

@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -20,12 +20,15 @@ use super::{
     commit::Reply,
     facts::ShardFacts,
     index_work::ChangeIndex,
+    leadership::{Follow, Lead},
+    replica::Replica,
     state::ShardState,
     transaction::Operation,
     view::ShardView,
 };
 use crate::{
     clock::Clock,
+    cluster::{GroupId, NodeId, driver::Driver},
     model::{
         catalog::Catalog,
         epk::Epk,
@@ -61,6 +64,8 @@ pub struct ShardHost {
     folder: PathBuf,
     admission: Admission,
     bytes_under_way: AtomicUsize,
+    /// `None`: the shards of this node are on no other.
+    groups: Option<Driver>,
 }
 
 /// One shard as the rest of the node knows it.
@@ -71,6 +76,8 @@ pub struct ShardHandle {
     /// Set when the shard is closed for good, so that no rebuild brings it back.
     closed: AtomicBool,
     requests_under_way: AtomicUsize,
+    /// There in a cluster only.
+    replica: OnceLock<Arc<Replica>>,
     /// The last default that the shard was told of. One that it could not store then, it is told again when it is rebuilt.
     last_default: Mutex<Option<DefaultTtl>>,
 }
@@ -79,8 +86,16 @@ enum Link {
     Up {
         view: Arc<ShardView>,
         address: Addr<Shard>,
+        leader: Leader,
     },
     Down(Error),
+}
+
+/// Where the writes of a shard are decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leader {
+    Here,
+    Elsewhere(Option<NodeId>),
 }
 
 impl ShardHost {
@@ -90,8 +105,10 @@ impl ShardHost {
         clock: Clock,
         folder: &Path,
         admission: Admission,
+        groups: Option<Driver>,
     ) -> Arc<Self> {
         Arc::new(Self {
+            groups,
             arbiters,
             next_arbiter: AtomicUsize::new(0),
             shared,
@@ -113,13 +130,18 @@ impl ShardHost {
         default: DefaultTtl,
         policy: &IndexingPolicy,
     ) -> Arc<ShardHandle> {
-        let opened = self.open_view(&facts, default, Some(policy));
+        let opened = match self.groups {
+            None => self.open_view(&facts, default, Some(policy)),
+            // All replicas begin the same, whenever they begin; the first leader gives the shard what the catalog says.
+            Some(_) => self.open_view(&facts, DefaultTtl::Off, None),
+        };
         let handle = Arc::new(ShardHandle {
             facts,
             host: Arc::clone(self),
             link: ArcSwap::from_pointee(Link::Down(Error::unavailable("the shard is starting"))),
             closed: AtomicBool::new(false),
             requests_under_way: AtomicUsize::new(0),
+            replica: OnceLock::new(),
             last_default: Mutex::new(None),
         });
         match opened {
@@ -230,6 +252,15 @@ fn begin(
     Ok(state)
 }
 
+/// The Raft group of a shard.
+fn group_of(facts: &ShardFacts) -> GroupId {
+    let ContainerRid { database, ordinal } = facts.container;
+    GroupId {
+        container: u64::from(database.0) << 32 | u64::from(ordinal),
+        range: facts.range_id,
+    }
+}
+
 /// A resource id has no slash; its padding is left out.
 fn folder_name(container: ContainerRid, range_id: u32) -> String {
     format!("{}-{range_id}", container.to_text().trim_end_matches('='))
@@ -243,7 +274,20 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
             rebuild(&handle);
         }
     })));
-    match Shard::open(Arc::clone(&view), farewell) {
+    let replica = handle.host.groups.as_ref().map(|groups| {
+        let first = handle.replica.get().is_none();
+        let replica = handle.replica.get_or_init(|| {
+            let group = group_of(&handle.facts);
+            let weak = Arc::downgrade(handle);
+            Replica::new(group, groups.clone(), Arc::clone(&view), weak)
+        });
+        (Arc::clone(replica), first)
+    });
+    let opened = match &replica {
+        None => Shard::open(Arc::clone(&view), farewell),
+        Some((replica, _)) => Shard::open_replica(Arc::clone(&view), farewell, Arc::clone(replica)),
+    };
+    match opened {
         Ok(shard) => {
             let address = Shard::start_in_arbiter(handle.host.arbiter(), |_| shard);
             if let Some(default) = handle.last_default() {
@@ -256,7 +300,20 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
             handle.link.store(Arc::new(Link::Up {
                 view,
                 address: address.clone(),
+                leader: match &replica {
+                    None => Leader::Here,
+                    Some(_) => Leader::Elsewhere(None),
+                },
             }));
+            match replica {
+                None => {}
+                Some((replica, true)) => {
+                    if let Err(failure) = replica.join() {
+                        handle.fail(&failure);
+                    }
+                }
+                Some((replica, false)) => replica.begin_again(),
+            }
             // Whoever closed the shard while it was being rebuilt spoke to the actor that is gone.
             if handle.closed.load(Ordering::SeqCst) {
                 handle.link.store(Arc::new(Link::Down(closed())));
@@ -371,6 +428,42 @@ impl ShardHandle {
         }
     }
 
+    /// Where its writes are decided; `None` while the shard is down.
+    pub fn leader(&self) -> Option<Leader> {
+        match &**self.link.load() {
+            Link::Up { leader, .. } => Some(*leader),
+            Link::Down(_) => None,
+        }
+    }
+
+    pub(super) fn replica(&self) -> Option<Arc<Replica>> {
+        self.replica.get().cloned()
+    }
+
+    fn set_leader(&self, next: Leader) {
+        self.link.rcu(|link| match &**link {
+            Link::Up { view, address, .. } => Arc::new(Link::Up {
+                view: Arc::clone(view),
+                address: address.clone(),
+                leader: next,
+            }),
+            Link::Down(_) => Arc::clone(link),
+        });
+    }
+
+    /// This node decides from now on, in this term.
+    pub(super) fn lead(&self, term: u64) {
+        if self.send(Lead { term }).is_ok() {
+            self.set_leader(Leader::Here);
+        }
+    }
+
+    /// Another node decides from now on, or none.
+    pub(super) fn follow(&self, leader: Option<NodeId>) {
+        self.set_leader(Leader::Elsewhere(leader));
+        let _ = self.send(Follow { leader });
+    }
+
     /// How many requests wait for the shard.
     pub fn requests_under_way(&self) -> usize {
         self.requests_under_way.load(Ordering::Relaxed)
@@ -423,11 +516,19 @@ impl ShardHandle {
             reply,
         };
         match &**self.link.load() {
-            Link::Up { view, address } => {
+            Link::Up {
+                view,
+                address,
+                leader: Leader::Here,
+            } => {
                 if view.intake.push(request) {
                     address.do_send(Wake);
                 }
             }
+            Link::Up {
+                leader: Leader::Elsewhere(node),
+                ..
+            } => return Err(Error::elsewhere(*node)),
             Link::Down(error) => return Err(error.clone()),
         }
         answer.await.map_err(|_| self.restarting())?
@@ -504,6 +605,15 @@ impl ShardHandle {
         }
     }
 
+    /// Whether some node takes writes of the shard, as far as is known.
+    pub fn check_led(&self) -> Result<()> {
+        match self.leader() {
+            Some(Leader::Here) => self.check_writable(),
+            Some(Leader::Elsewhere(Some(_))) => Ok(()),
+            Some(Leader::Elsewhere(None)) | None => Err(Error::elsewhere(None)),
+        }
+    }
+
     /// Whether the shard takes writes, as far as is known.
     pub fn check_writable(&self) -> Result<()> {
         self.with_view(ShardView::check_writable)
@@ -541,6 +651,9 @@ impl ShardHandle {
 
     /// Closes the shard and removes its files.
     pub async fn destroy(&self) -> std::io::Result<()> {
+        if let Some(replica) = self.replica.get() {
+            replica.leave();
+        }
         let view = self.finish().await;
         let folder = self.host.shard_folder(&self.facts);
         tokio::task::spawn_blocking(move || {

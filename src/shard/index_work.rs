@@ -4,21 +4,27 @@
 use std::{sync::Arc, time::Instant};
 
 use actix::prelude::*;
+use bytes::Bytes;
 use tokio::sync::oneshot;
 use tracing::{error, info};
 
 use super::{
     actor::Shard,
-    command::{Change, NewIndex},
+    command::{Change, Command, NewIndex},
     commit::{Reply, Waiting},
     generation::{Generation, Mode},
     indexing::{LiveIndex, decode_policy, encode_policy},
     reindex,
+    state::ShardState,
+    view::ShardView,
 };
 use crate::{
     index::{Shape, ShapeId},
     model::{error::Result, indexing_policy::IndexingPolicy},
-    store::keys::{self, Position},
+    store::{
+        EngineError,
+        keys::{self, Position},
+    },
 };
 
 /// From this many items on, the files of a removed generation are rewritten at once.
@@ -266,4 +272,46 @@ impl Shard {
         });
         context.spawn(rewriting.into_actor(self).map(|_, _, _| ()));
     }
+}
+
+/// What a follower's index learns from commands that the leader has decided.
+pub(super) fn follow(view: &ShardView, commands: &[Command]) {
+    let live = view.live_indexes();
+    let learn = |generation, (id, paths): &(ShapeId, Bytes)| {
+        let live = live.iter().find(|live| live.number == generation);
+        if let (Some(live), Some(shape)) = (live, Shape::decode(paths)) {
+            live.learn(*id, &Arc::new(shape));
+        }
+    };
+    for change in commands.iter().flat_map(|command| &command.changes) {
+        match change {
+            Change::Put { index, .. } | Change::Delete { index, .. } => {
+                for one in &index.generations {
+                    one.new_shape
+                        .iter()
+                        .for_each(|new| learn(one.generation, new));
+                }
+            }
+            Change::FillIndex(slice) => slice
+                .new_shapes
+                .iter()
+                .for_each(|new| learn(slice.generation, new)),
+            Change::SetDefaultTtl(_) | Change::BeginIndex(_) | Change::DropRetiredIndex => {}
+        }
+    }
+}
+
+/// The generations that a state names are there for readers; others go.
+pub(super) fn follow_generations(
+    view: &ShardView,
+    state: &ShardState,
+) -> std::result::Result<(), EngineError> {
+    let live = view.live_indexes();
+    let known = |number| live.iter().any(|live| live.number == number);
+    for generation in state.index.generations() {
+        if !known(generation.number) {
+            view.add_index(&Arc::new(LiveIndex::load(&view.engine, generation.number)?));
+        }
+    }
+    Ok(())
 }

@@ -6,7 +6,7 @@ use actix::prelude::*;
 use tracing::{debug, error, info};
 
 use super::{
-    actor::{Decided, Shard},
+    actor::Shard,
     command::Purge,
     purge::{self, Slice},
 };
@@ -30,25 +30,23 @@ pub(super) struct PurgeWork {
 impl Shard {
     /// One slice of purging, if anything is due.
     pub(super) fn purge(&mut self, context: &mut Context<Self>) {
-        let now = self.view.clock.now();
         let busy = self.purger.slice_started.is_some() || self.closing.is_some();
-        if busy
-            || now < self.purger.next_due
-            || self.view.clock.purging_paused()
-            || self.view.poisoned().is_some()
-        {
+        if busy || self.view.clock.purging_paused() || self.view.poisoned().is_some() {
             return;
         }
+        let Some(now) = self.purge_time(context) else {
+            return;
+        };
         let pending_since = self
             .gathering
             .committing_since
             .or_else(|| self.next.commands.first().map(|command| command.ts));
-        let Decided { rules, cursors, .. } = &self.decided;
+        let rules = self.purge_rules();
         match purge::slice(
             &self.view.engine,
             &self.overlay,
-            rules,
-            *cursors,
+            &rules,
+            self.decided.cursors,
             now,
             pending_since,
         ) {
@@ -123,9 +121,8 @@ impl Shard {
         let Some(started) = self.purger.slice_started.take() else {
             return;
         };
+        let duty = purge::duty_percent(self.purger.lag_seconds, !self.next.is_empty());
         if self.purger.more {
-            let users_wait = !self.next.is_empty();
-            let duty = purge::duty_percent(self.purger.lag_seconds, users_wait);
             self.view.counters.set_purger_duty(duty);
             context.run_later(purge::rest_after(started.elapsed(), duty), Self::purge);
         } else {

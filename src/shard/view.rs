@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::{
     facts::ShardFacts,
+    generation::IndexState,
     indexing::LiveIndex,
     intake::Intake,
     state::ShardState,
@@ -21,6 +22,7 @@ use crate::{
     model::{
         epk::EpkRange,
         error::{Error, ErrorKind, Result},
+        indexing_policy::IndexingPolicy,
         item::EtagCondition,
         ttl::{DefaultTtl, ExpiryRules, ItemTtl},
     },
@@ -237,6 +239,22 @@ impl ShardView {
             self.add_index(&Arc::new(LiveIndex::load(&self.engine, generation.number)?));
         }
         Ok(())
+    }
+
+    /// Whether the newest generation of the index has this policy.
+    pub fn has_policy(&self, policy: &IndexingPolicy) -> bool {
+        let IndexState {
+            mode,
+            building,
+            current,
+            ..
+        } = self.state().index;
+        let live = self.live_indexes();
+        mode == policy.mode.into()
+            && building.or(current).is_none_or(|newest| {
+                let live = live.iter().find(|one| one.number == newest.number);
+                live.is_some_and(|live| live.policy == *policy)
+            })
     }
 
     /// How far a change of the index has come, in percent: of a new generation, and of what a lazy one follows.

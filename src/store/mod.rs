@@ -7,5 +7,6 @@ pub mod engine;
 pub mod index_entry;
 pub mod journal_tail;
 pub mod keys;
+pub mod log_keys;
 
 pub use engine::{Batch, Engine, EngineError, SharedResources};

@@ -14,5 +14,6 @@ mod model;
 mod node;
 mod overdue;
 mod purging;
+mod replicas;
 mod ttl;
 mod unique_keys;

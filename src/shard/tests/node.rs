@@ -51,7 +51,14 @@ impl Node {
         let arbiters: Vec<Arbiter> = (0..2).map(|_| Arbiter::new()).collect();
         let clock = Clock::manual(START);
         let handles = arbiters.iter().map(Arbiter::handle).collect();
-        let host = ShardHost::new(handles, small_resources(), clock.clone(), folder, admission);
+        let host = ShardHost::new(
+            handles,
+            small_resources(),
+            clock.clone(),
+            folder,
+            admission,
+            None,
+        );
         Self {
             host,
             clock,

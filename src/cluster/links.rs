@@ -1,0 +1,475 @@
+//! The connections to the other nodes: one a pair, authenticated, with bounded queues. What cannot be sent now is dropped: Raft says it again.
+//!
+//! Of two nodes the one with the higher id dials. A connection on which anything is wrong is closed and counted, and dialled again.
+
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    net::TcpListener,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwapOption;
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::{Semaphore, mpsc},
+    task::JoinSet,
+    time::timeout,
+};
+use tracing::{debug, info, warn};
+
+use super::{
+    NodeId,
+    frame::{FRAME_BYTES_MAX, LENGTH_BYTES, Refused, Sealed},
+    handshake::{Accepting, Dialing, Distrust, Identity, NONCE_BYTES, Nonce, Session},
+    parcel::Parcel,
+};
+
+/// Parcels that may wait for one node.
+const QUEUE_PARCELS_MAX: usize = 4096;
+/// Bytes that may wait for one node.
+const QUEUE_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
+/// What a parcel may hold so that its frame is not too long.
+pub const PARCEL_BYTES_MAX: usize = FRAME_BYTES_MAX - 1024;
+/// Frames that wait are written together up to this size.
+const WRITE_BYTES: usize = 256 * 1024;
+/// A buffer that one long frame has made larger than this is given back.
+const KEPT_BUFFER_BYTES_MAX: usize = 1024 * 1024;
+/// Callers that have not proved yet who they are.
+const STRANGERS_MAX: usize = 64;
+const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
+/// A node that has nothing to say says that it is there.
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
+/// A node that says nothing for so long is gone, and so is one that listens to nothing.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+const REDIAL_AFTER_MIN: Duration = Duration::from_millis(50);
+const REDIAL_AFTER_MAX: Duration = Duration::from_secs(1);
+
+/// What comes from another node.
+#[derive(Debug, PartialEq)]
+pub enum Arrival {
+    Parcel(Parcel),
+    /// The connection is gone.
+    Gone,
+}
+
+/// Takes what comes from other nodes.
+pub type Inbox = Box<dyn Fn(NodeId, Arrival) + Send + Sync>;
+
+/// The connections of a node. They end when this is dropped.
+pub struct Links {
+    shared: Arc<Shared>,
+    tasks: Arc<Mutex<JoinSet<()>>>,
+}
+
+struct Shared {
+    identity: Identity,
+    peers: BTreeMap<NodeId, Peer>,
+    inbox: Inbox,
+    strangers: Semaphore,
+    counts: Counts,
+}
+
+struct Peer {
+    address: String,
+    /// There while the node is connected.
+    queue: ArcSwapOption<Queue>,
+}
+
+struct Queue {
+    parcels: mpsc::Sender<Vec<u8>>,
+    bytes: AtomicUsize,
+}
+
+/// What happened since the start.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Connections closed because of a frame that was garbage, too long, cut short, of another version or of another cluster.
+    pub refused_frames: AtomicU64,
+    /// Connections closed because the other side could not prove who it is.
+    pub refused_nodes: AtomicU64,
+    /// Connections closed at once because too many strangers were waiting.
+    pub refused_strangers: AtomicU64,
+    pub connected: AtomicU64,
+    /// Parcels that found no connection or a full queue.
+    pub dropped_parcels: AtomicU64,
+}
+
+impl Links {
+    pub fn new(identity: Identity, peers: BTreeMap<NodeId, String>, inbox: Inbox) -> Self {
+        let peers = peers.into_iter().map(|(node, address)| {
+            let queue = ArcSwapOption::empty();
+            (node, Peer { address, queue })
+        });
+        Self {
+            shared: Arc::new(Shared {
+                identity,
+                peers: peers.collect(),
+                inbox,
+                strangers: Semaphore::new(STRANGERS_MAX),
+                counts: Counts::default(),
+            }),
+            tasks: Arc::default(),
+        }
+    }
+
+    /// Listens and dials. Must be called on an event loop, which carries the connections.
+    pub fn start(&self, listener: TcpListener) -> io::Result<()> {
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let shared = Arc::clone(&self.shared);
+        let tasks = Arc::downgrade(&self.tasks);
+        let mut running = lock(&self.tasks);
+        running.spawn(async move {
+            loop {
+                let Ok((stream, _)) = listener.accept().await else {
+                    // Out of file handles, most likely: others must end before this can go on.
+                    tokio::time::sleep(REDIAL_AFTER_MIN).await;
+                    continue;
+                };
+                let Some(tasks) = tasks.upgrade() else { return };
+                let mut running = lock(&tasks);
+                while running.try_join_next().is_some() {}
+                let shared = Arc::clone(&shared);
+                running.spawn(async move { shared.answer(stream).await });
+            }
+        });
+        for (&node, _) in self.shared.peers.range(..self.shared.identity.node) {
+            let shared = Arc::clone(&self.shared);
+            running.spawn(async move { shared.keep_dialling(node).await });
+        }
+        Ok(())
+    }
+
+    /// Queues a parcel. `false`: the node is not connected or does not keep up, and the parcel is gone.
+    pub fn send(&self, to: NodeId, parcel: &Parcel) -> bool {
+        let sent = self.shared.queue(to, parcel.encode());
+        if !sent {
+            let counts = &self.shared.counts;
+            counts.dropped_parcels.fetch_add(1, Ordering::Relaxed);
+        }
+        sent
+    }
+
+    pub fn is_connected(&self, node: NodeId) -> bool {
+        let peer = self.shared.peers.get(&node);
+        peer.is_some_and(|peer| peer.queue.load().is_some())
+    }
+
+    pub fn counts(&self) -> &Counts {
+        &self.shared.counts
+    }
+}
+
+fn lock(tasks: &Mutex<JoinSet<()>>) -> std::sync::MutexGuard<'_, JoinSet<()>> {
+    tasks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why a connection ended.
+#[derive(Debug)]
+enum Ended {
+    Frame(Refused),
+    Garbage(rmp_serde::decode::Error),
+    Distrust(Distrust),
+    Stranger(NodeId),
+    Io(io::Error),
+    Silent,
+    /// A newer connection took its place, or the node stops.
+    Replaced,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frame(refused) => refused.fmt(f),
+            Self::Garbage(failure) => write!(f, "a frame's body cannot be read: {failure}"),
+            Self::Distrust(distrust) => distrust.fmt(f),
+            Self::Stranger(node) => write!(f, "node {node} is no member of the cluster"),
+            Self::Io(failure) => failure.fmt(f),
+            Self::Silent => f.write_str("the other node is silent"),
+            Self::Replaced => f.write_str("a newer connection took its place"),
+        }
+    }
+}
+
+impl From<Refused> for Ended {
+    fn from(refused: Refused) -> Self {
+        Self::Frame(refused)
+    }
+}
+
+impl From<Distrust> for Ended {
+    fn from(distrust: Distrust) -> Self {
+        Self::Distrust(distrust)
+    }
+}
+
+impl From<io::Error> for Ended {
+    fn from(failure: io::Error) -> Self {
+        Self::Io(failure)
+    }
+}
+
+impl From<tokio::time::error::Elapsed> for Ended {
+    fn from(_: tokio::time::error::Elapsed) -> Self {
+        Self::Silent
+    }
+}
+
+impl Shared {
+    fn queue(&self, to: NodeId, body: Vec<u8>) -> bool {
+        let Some(peer) = self.peers.get(&to) else {
+            return false;
+        };
+        let Some(queue) = &*peer.queue.load() else {
+            return false;
+        };
+        let bytes = body.len();
+        if bytes > PARCEL_BYTES_MAX {
+            warn!(to, bytes, "a parcel is too long for a frame");
+            return false;
+        }
+        let waiting = queue.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if waiting + bytes <= QUEUE_BYTES_MAX && queue.parcels.try_send(body).is_ok() {
+            return true;
+        }
+        queue.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        false
+    }
+
+    async fn keep_dialling(&self, node: NodeId) {
+        let Some(peer) = self.peers.get(&node) else {
+            return;
+        };
+        let mut pause = REDIAL_AFTER_MIN;
+        loop {
+            match self.dial(node, &peer.address).await {
+                Ok((stream, session)) => {
+                    pause = REDIAL_AFTER_MIN;
+                    let ended = self.converse(stream, &session).await;
+                    self.note(Some(node), &ended);
+                }
+                Err(ended) => {
+                    self.note(Some(node), &ended);
+                    pause = (pause * 2).min(REDIAL_AFTER_MAX);
+                }
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn dial(&self, node: NodeId, address: &str) -> Result<(TcpStream, Session), Ended> {
+        let mut stream = timeout(CONNECT_TIME_MAX, TcpStream::connect(address)).await??;
+        stream.set_nodelay(true)?;
+        let greeting = async {
+            let cluster = self.identity.cluster;
+            let (mut ours, mut theirs) = (Sealed::greeting(cluster), Sealed::greeting(cluster));
+            let (dialing, hello) = Dialing::begin(&self.identity, node, nonce());
+            say(&mut stream, &mut ours, &hello).await?;
+            let challenge = hear(&mut stream, &mut theirs).await?;
+            let (proof, session) = dialing.finish(&challenge)?;
+            say(&mut stream, &mut ours, &proof).await?;
+            Ok::<_, Ended>(session)
+        };
+        let session = timeout(GREETING_TIME_MAX, greeting).await??;
+        Ok((stream, session))
+    }
+
+    /// Serves a connection that another node has opened.
+    async fn answer(&self, stream: TcpStream) {
+        let Ok(stranger) = self.strangers.try_acquire() else {
+            self.counts
+                .refused_strangers
+                .fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let greeted = timeout(GREETING_TIME_MAX, self.greet(stream)).await;
+        drop(stranger);
+        let ended = match greeted {
+            Ok(Ok((stream, session))) => {
+                let ended = self.converse(stream, &session).await;
+                return self.note(Some(session.peer), &ended);
+            }
+            Ok(Err(ended)) => ended,
+            Err(_) => Ended::Silent,
+        };
+        self.note(None, &ended);
+    }
+
+    async fn greet(&self, mut stream: TcpStream) -> Result<(TcpStream, Session), Ended> {
+        stream.set_nodelay(true)?;
+        let cluster = self.identity.cluster;
+        let (mut ours, mut theirs) = (Sealed::greeting(cluster), Sealed::greeting(cluster));
+        let hello = hear(&mut stream, &mut theirs).await?;
+        let (accepting, challenge) = Accepting::begin(&self.identity, &hello, nonce())?;
+        say(&mut stream, &mut ours, &challenge).await?;
+        let session = accepting.finish(&hear(&mut stream, &mut theirs).await?)?;
+        if !self.peers.contains_key(&session.peer) {
+            return Err(Ended::Stranger(session.peer));
+        }
+        Ok((stream, session))
+    }
+
+    /// Sends and receives until something is wrong.
+    async fn converse(&self, stream: TcpStream, session: &Session) -> Ended {
+        let node = session.peer;
+        let Some(peer) = self.peers.get(&node) else {
+            return Ended::Stranger(node);
+        };
+        let (parcels, waiting) = mpsc::channel(QUEUE_PARCELS_MAX);
+        let queue = Arc::new(Queue {
+            parcels,
+            bytes: AtomicUsize::new(0),
+        });
+        let weak = Arc::downgrade(&queue);
+        let cluster = self.identity.cluster;
+        let receiving = Sealed::session(cluster, &session.receive);
+        let sending = Sealed::session(cluster, &session.send);
+        peer.queue.store(Some(queue));
+        self.counts.connected.fetch_add(1, Ordering::Relaxed);
+        info!(node, "connected");
+        let (reader, writer) = stream.into_split();
+        let sent = |bytes| {
+            if let Some(queue) = weak.upgrade() {
+                queue.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            }
+        };
+        let ended = tokio::select! {
+            ended = self.receive(node, reader, receiving) => ended,
+            ended = send(writer, waiting, sending, sent) => ended,
+        };
+        // Unless a newer connection is there already.
+        let ours = peer.queue.load();
+        if weak.as_ptr() == ours.as_ref().map_or(std::ptr::null(), Arc::as_ptr) {
+            peer.queue.store(None);
+        }
+        (self.inbox)(node, Arrival::Gone);
+        ended
+    }
+
+    async fn receive(
+        &self,
+        node: NodeId,
+        mut reader: impl AsyncReadExt + Unpin,
+        mut opening: Sealed,
+    ) -> Ended {
+        let mut buffer = Vec::new();
+        loop {
+            let received = timeout(SILENCE_MAX, read_frame(&mut reader, &opening, &mut buffer));
+            let parcel = match received.await {
+                Ok(Ok(())) => opening
+                    .open(&buffer)
+                    .map_err(Ended::from)
+                    .and_then(|body| Parcel::decode(body).map_err(Ended::Garbage)),
+                Ok(Err(ended)) => Err(ended),
+                Err(silence) => Err(silence.into()),
+            };
+            match parcel {
+                Ok(Parcel::Alive) => {}
+                Ok(parcel) => (self.inbox)(node, Arrival::Parcel(parcel)),
+                Err(ended) => return ended,
+            }
+            if buffer.capacity() > KEPT_BUFFER_BYTES_MAX {
+                buffer = Vec::new();
+            }
+        }
+    }
+
+    fn note(&self, node: Option<NodeId>, ended: &Ended) {
+        let counts = &self.counts;
+        let count = match ended {
+            Ended::Frame(_) | Ended::Garbage(_) => &counts.refused_frames,
+            Ended::Distrust(_) | Ended::Stranger(_) => &counts.refused_nodes,
+            Ended::Io(_) | Ended::Silent | Ended::Replaced => {
+                debug!(node, reason = %ended, "disconnected");
+                return;
+            }
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        warn!(node, reason = %ended, "connection refused");
+    }
+}
+
+fn nonce() -> Nonce {
+    rand::random::<[u8; NONCE_BYTES]>()
+}
+
+/// Reads a frame without its length into the buffer.
+async fn read_frame(
+    reader: &mut (impl AsyncReadExt + Unpin),
+    opening: &Sealed,
+    buffer: &mut Vec<u8>,
+) -> Result<(), Ended> {
+    let mut length = [0; LENGTH_BYTES];
+    reader.read_exact(&mut length).await?;
+    buffer.clear();
+    buffer.resize(opening.length(length)?, 0);
+    reader.read_exact(buffer).await?;
+    Ok(())
+}
+
+async fn say(
+    stream: &mut TcpStream,
+    sealing: &mut Sealed,
+    words: &impl Serialize,
+) -> Result<(), Ended> {
+    let body = rmp_serde::to_vec(words).expect("a struct of numbers has a MessagePack form");
+    let mut frame = Vec::new();
+    sealing.seal(&body, &mut frame)?;
+    Ok(stream.write_all(&frame).await?)
+}
+
+async fn hear<T: DeserializeOwned>(
+    stream: &mut TcpStream,
+    opening: &mut Sealed,
+) -> Result<T, Ended> {
+    let mut buffer = Vec::new();
+    read_frame(stream, opening, &mut buffer).await?;
+    rmp_serde::from_slice(opening.open(&buffer)?).map_err(Ended::Garbage)
+}
+
+/// Sends what waits, as much at a time as there is.
+async fn send(
+    mut writer: impl AsyncWriteExt + Unpin,
+    mut waiting: mpsc::Receiver<Vec<u8>>,
+    mut sealing: Sealed,
+    sent: impl Fn(usize),
+) -> Ended {
+    let mut out = Vec::new();
+    loop {
+        let mut next = match timeout(ALIVE_EVERY, waiting.recv()).await {
+            Ok(Some(body)) => Some(body),
+            Ok(None) => return Ended::Replaced,
+            Err(_) => {
+                if let Err(refused) = sealing.seal(&Parcel::Alive.encode(), &mut out) {
+                    return refused.into();
+                }
+                None
+            }
+        };
+        while let Some(body) = next.take() {
+            sent(body.len());
+            if let Err(refused) = sealing.seal(&body, &mut out) {
+                return refused.into();
+            }
+            if out.len() < WRITE_BYTES {
+                next = waiting.try_recv().ok();
+            }
+        }
+        match timeout(SILENCE_MAX, writer.write_all(&out)).await {
+            Ok(Ok(())) => out.clear(),
+            Ok(Err(failure)) => return failure.into(),
+            Err(silence) => return silence.into(),
+        }
+        if out.capacity() > KEPT_BUFFER_BYTES_MAX {
+            out = Vec::new();
+        }
+    }
+}

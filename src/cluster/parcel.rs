@@ -1,0 +1,231 @@
+//! What frames carry: the messages of Raft groups in a form of our own, apart from the types of the Raft library.
+
+use bytes::Bytes;
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+use serde::{Deserialize, Serialize};
+
+use super::GroupId;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Parcel {
+    /// Messages of Raft groups, in order.
+    Raft(Vec<Letter>),
+    /// Something that the other node is asked to do, with a number that its answer carries.
+    Question(u64, Bytes),
+    Answer(u64, Bytes),
+    /// The sender is there.
+    Alive,
+}
+
+impl Parcel {
+    pub fn encode(&self) -> Vec<u8> {
+        rmp_serde::to_vec(self).expect("a struct of numbers and bytes has a MessagePack form")
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, rmp_serde::decode::Error> {
+        rmp_serde::from_slice(bytes)
+    }
+}
+
+/// A message of one group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Letter {
+    pub group: GroupId,
+    kind: u8,
+    from: u64,
+    to: u64,
+    term: u64,
+    log_term: u64,
+    index: u64,
+    entries: Vec<LetterEntry>,
+    commit: u64,
+    commit_term: u64,
+    reject: bool,
+    reject_hint: u64,
+    context: Bytes,
+    priority: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct LetterEntry {
+    term: u64,
+    index: u64,
+    data: Bytes,
+    context: Bytes,
+}
+
+impl Letter {
+    pub fn new(group: GroupId, message: Message) -> Self {
+        let kind = message.get_msg_type() as u8;
+        let Message {
+            to,
+            from,
+            term,
+            log_term,
+            index,
+            entries,
+            commit,
+            commit_term,
+            reject,
+            reject_hint,
+            context,
+            priority,
+            ..
+        } = message;
+        let entries = entries.into_iter().map(|entry| LetterEntry {
+            term: entry.term,
+            index: entry.index,
+            data: entry.data,
+            context: entry.context,
+        });
+        Self {
+            group,
+            kind,
+            from,
+            to,
+            term,
+            log_term,
+            index,
+            entries: entries.collect(),
+            commit,
+            commit_term,
+            reject,
+            reject_hint,
+            context,
+            priority,
+        }
+    }
+
+    /// About how many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        const OVERHEAD_BYTES: usize = 64;
+        let entries = self.entries.iter();
+        OVERHEAD_BYTES
+            + entries
+                .map(|entry| OVERHEAD_BYTES + entry.data.len() + entry.context.len())
+                .sum::<usize>()
+    }
+
+    /// The message for the Raft library; `None` when its kind is not known, or not one that comes from another node.
+    pub fn open(self) -> Option<(GroupId, Message)> {
+        let kind = KINDS.into_iter().find(|kind| *kind as u8 == self.kind)?;
+        let mut message = Message::default();
+        message.set_msg_type(kind);
+        message.to = self.to;
+        message.from = self.from;
+        message.term = self.term;
+        message.log_term = self.log_term;
+        message.index = self.index;
+        message.commit = self.commit;
+        message.commit_term = self.commit_term;
+        message.reject = self.reject;
+        message.reject_hint = self.reject_hint;
+        message.context = self.context;
+        message.priority = self.priority;
+        let entries = self.entries.into_iter().map(|letter| {
+            let mut entry = Entry::default();
+            entry.set_entry_type(EntryType::EntryNormal);
+            entry.term = letter.term;
+            entry.index = letter.index;
+            entry.data = letter.data;
+            entry.context = letter.context;
+            entry
+        });
+        message.entries = entries.collect::<Vec<_>>().into();
+        Some((self.group, message))
+    }
+}
+
+/// What nodes say to each other; everything else a group says to itself only.
+const KINDS: [MessageType; 9] = [
+    MessageType::MsgAppend,
+    MessageType::MsgAppendResponse,
+    MessageType::MsgRequestVote,
+    MessageType::MsgRequestVoteResponse,
+    MessageType::MsgHeartbeat,
+    MessageType::MsgHeartbeatResponse,
+    MessageType::MsgTimeoutNow,
+    MessageType::MsgRequestPreVote,
+    MessageType::MsgRequestPreVoteResponse,
+];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sample() -> Message {
+        let entry = Entry {
+            term: 3,
+            index: 12,
+            data: Bytes::from_static(b"data"),
+            context: Bytes::from_static(b"context"),
+            ..Entry::default()
+        };
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgAppend);
+        message.to = 2;
+        message.from = 1;
+        message.term = 4;
+        message.log_term = 3;
+        message.index = 11;
+        message.commit = 10;
+        message.commit_term = 3;
+        message.reject = true;
+        message.reject_hint = 9;
+        message.priority = -1;
+        message.context = Bytes::from_static(b"lease");
+        message.entries = vec![entry].into();
+        message
+    }
+
+    #[test]
+    fn messages_arrive_as_they_were_sent() {
+        let group = GroupId {
+            container: 7 << 32 | 1,
+            range: 3,
+        };
+        let parcel = Parcel::Raft(vec![Letter::new(group, sample())]);
+        let Parcel::Raft(letters) = Parcel::decode(&parcel.encode()).unwrap() else {
+            panic!("another kind of parcel");
+        };
+        let opened: Vec<_> = letters.into_iter().filter_map(Letter::open).collect();
+        assert_eq!(opened, [(group, sample())]);
+    }
+
+    #[test]
+    fn what_a_group_says_to_itself_is_not_taken_from_others() {
+        for kind in [
+            MessageType::MsgHup,
+            MessageType::MsgBeat,
+            MessageType::MsgPropose,
+            MessageType::MsgUnreachable,
+            MessageType::MsgSnapStatus,
+            MessageType::MsgCheckQuorum,
+            MessageType::MsgSnapshot,
+        ] {
+            let mut message = sample();
+            message.set_msg_type(kind);
+            let letter = Letter::new(GroupId::META, message);
+            assert_eq!(letter.open(), None, "{kind:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_an_error_and_nothing_else(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Parcel::decode(&bytes);
+        }
+
+        #[test]
+        fn a_damaged_parcel_is_an_error_or_another_parcel(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+            let mut bytes = Parcel::Raft(vec![Letter::new(GroupId::META, sample())]).encode();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            if let Ok(Parcel::Raft(letters)) = Parcel::decode(&bytes) {
+                letters.into_iter().for_each(|letter| drop(letter.open()));
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A simulated network: loses, doubles, delays and reorders; links can be cut one way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use raft::eraftpb::Message;
+use rand::{Rng as _, rngs::StdRng};
+
+use crate::cluster::{GroupId, NodeId, parcel::Letter, replicas::Post};
+
+/// How bad the network is, in percent of messages and in moments.
+#[derive(Clone, Copy, Debug)]
+pub struct Weather {
+    pub lost_percent: u32,
+    pub doubled_percent: u32,
+    pub delay_max: u64,
+}
+
+impl Weather {
+    pub const CALM: Self = Self {
+        lost_percent: 0,
+        doubled_percent: 0,
+        delay_max: 2,
+    };
+}
+
+pub struct Network {
+    pub weather: Weather,
+    /// Links that carry nothing, by sender and receiver.
+    pub cut: BTreeSet<(NodeId, NodeId)>,
+    under_way: BTreeMap<(u64, u64), Letter>,
+    sent: u64,
+}
+
+impl Network {
+    pub fn new(weather: Weather) -> Self {
+        Self {
+            weather,
+            cut: BTreeSet::new(),
+            under_way: BTreeMap::new(),
+            sent: 0,
+        }
+    }
+
+    pub fn outgoing<'a>(&'a mut self, now: u64, rng: &'a mut StdRng) -> Outgoing<'a> {
+        Outgoing {
+            network: self,
+            now,
+            rng,
+        }
+    }
+
+    fn send(&mut self, now: u64, group: GroupId, message: Message, rng: &mut StdRng) {
+        let copies = if rng.random_range(0..100) < self.weather.lost_percent {
+            0
+        } else {
+            1 + usize::from(rng.random_range(0..100) < self.weather.doubled_percent)
+        };
+        for _ in 0..copies {
+            self.sent += 1;
+            let arrives = now + rng.random_range(1..=self.weather.delay_max);
+            // Through the same form as between real nodes.
+            let letter = Letter::new(group, message.clone());
+            self.under_way.insert((arrives, self.sent), letter);
+        }
+    }
+
+    /// What arrives by now.
+    pub fn arrived(&mut self, now: u64) -> Vec<(GroupId, Message)> {
+        let later = self.under_way.split_off(&(now + 1, 0));
+        let arrived = std::mem::replace(&mut self.under_way, later);
+        let opened = arrived.into_values().filter_map(Letter::open);
+        opened
+            .filter(|(_, message)| !self.cut.contains(&(message.from, message.to)))
+            .collect()
+    }
+}
+
+/// What nodes say at one moment.
+pub struct Outgoing<'a> {
+    network: &'a mut Network,
+    now: u64,
+    rng: &'a mut StdRng,
+}
+
+impl Post for Outgoing<'_> {
+    fn send(&mut self, group: GroupId, message: Message) {
+        self.network.send(self.now, group, message, self.rng);
+    }
+}

@@ -1,0 +1,205 @@
+//! Connections between nodes, over real sockets.
+
+use std::{
+    collections::BTreeMap,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, Mutex, atomic::Ordering},
+    time::Duration,
+};
+
+use raft::eraftpb::{Message, MessageType};
+
+use crate::cluster::{
+    GroupId, NodeId,
+    frame::{GREETING_BYTES_MAX, PROTOCOL_VERSION, Sealed},
+    handshake::{ClusterKey, Dialing, Identity},
+    links::{Arrival, Links},
+    parcel::{Letter, Parcel},
+};
+
+const CLUSTER: u64 = 77;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn identity(node: NodeId, secret: u8) -> Identity {
+    Identity {
+        cluster: CLUSTER,
+        node,
+        key: ClusterKey::new(&[secret; 32]).unwrap(),
+    }
+}
+
+fn listener() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (listener, address)
+}
+
+type Received = Arc<Mutex<Vec<(NodeId, Parcel)>>>;
+
+fn start(identity: Identity, listener: TcpListener, peers: &[(NodeId, &str)]) -> (Links, Received) {
+    let received = Received::default();
+    let inbox = Arc::clone(&received);
+    let peers = peers
+        .iter()
+        .map(|(node, address)| (*node, (*address).to_owned()));
+    let keep = move |from, arrival| {
+        if let Arrival::Parcel(parcel) = arrival {
+            inbox.lock().unwrap().push((from, parcel));
+        }
+    };
+    let peers = peers.collect::<BTreeMap<_, _>>();
+    let links = Links::new(identity, peers, Box::new(keep));
+    links.start(listener).unwrap();
+    (links, received)
+}
+
+fn parcel(term: u64) -> Parcel {
+    let mut message = Message::default();
+    message.set_msg_type(MessageType::MsgHeartbeat);
+    message.term = term;
+    Parcel::Raft(vec![Letter::new(GroupId::META, message)])
+}
+
+/// Waits for other tasks to bring something about.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let waiting = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect(what);
+}
+
+#[tokio::test]
+async fn parcels_arrive_in_order_both_ways_over_one_connection() {
+    let ((here, our_address), (there, their_address)) = (listener(), listener());
+    let (one, at_one) = start(identity(1, 5), here, &[(2, &their_address)]);
+    let (two, at_two) = start(identity(2, 5), there, &[(1, &our_address)]);
+    until("a connection", || {
+        one.is_connected(2) && two.is_connected(1)
+    })
+    .await;
+    for term in 0..100 {
+        assert!(one.send(2, &parcel(term)));
+        assert!(two.send(1, &parcel(1_000 + term)));
+    }
+    until("all parcels", || {
+        at_one.lock().unwrap().len() == 100 && at_two.lock().unwrap().len() == 100
+    })
+    .await;
+    let expected: Vec<_> = (0..100).map(|term| (1, parcel(term))).collect();
+    assert_eq!(*at_two.lock().unwrap(), expected);
+    let expected: Vec<_> = (0..100).map(|term| (2, parcel(1_000 + term))).collect();
+    assert_eq!(*at_one.lock().unwrap(), expected);
+    assert_eq!(one.counts().connected.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_node_that_comes_back_is_connected_again() {
+    let ((here, our_address), (there, their_address)) = (listener(), listener());
+    let (one, _) = start(identity(1, 5), here, &[(2, &their_address)]);
+    let (two, _) = start(identity(2, 5), there, &[(1, &our_address)]);
+    until("a connection", || one.is_connected(2)).await;
+    drop(two);
+    until("its end", || !one.is_connected(2)).await;
+    assert!(!one.send(2, &parcel(1)));
+    assert_eq!(one.counts().dropped_parcels.load(Ordering::Relaxed), 1);
+    let (_two, at_two) = start(identity(2, 5), listener().0, &[(1, &our_address)]);
+    until("a new connection", || one.is_connected(2)).await;
+    assert!(one.send(2, &parcel(2)));
+    until("the parcel", || !at_two.lock().unwrap().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_node_without_the_key_gets_nowhere() {
+    let ((here, our_address), (there, their_address)) = (listener(), listener());
+    let (one, at_one) = start(identity(1, 5), here, &[(2, &their_address)]);
+    let (stranger, _) = start(identity(2, 6), there, &[(1, &our_address)]);
+    // The dialling side hears first that the other does not know its key.
+    until("a refusal", || {
+        stranger.counts().refused_nodes.load(Ordering::Relaxed) > 0
+    })
+    .await;
+    assert!(!one.is_connected(2) && !stranger.is_connected(1));
+    assert!(at_one.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_node_that_is_no_member_gets_nowhere() {
+    let ((here, our_address), (there, _)) = (listener(), listener());
+    let (one, _) = start(identity(1, 5), here, &[(2, "127.0.0.1:1")]);
+    let (_stranger, _) = start(identity(3, 5), there, &[(1, &our_address)]);
+    until("a refusal", || {
+        one.counts().refused_nodes.load(Ordering::Relaxed) > 0
+    })
+    .await;
+}
+
+/// Sends bytes and waits for the connection to be closed; gives back what came.
+async fn call(address: SocketAddr, bytes: Vec<u8>) -> usize {
+    let calling = tokio::task::spawn_blocking(move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // The other side may close before it has read everything.
+        let _ = stream.write_all(&bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        answer.len()
+    });
+    calling.await.unwrap()
+}
+
+/// A greeting as a member would send it.
+fn hello(cluster: u64) -> Vec<u8> {
+    let two = identity(2, 5);
+    let (_, hello) = Dialing::begin(&two, 1, [0; 32]);
+    let mut frame = Vec::new();
+    Sealed::greeting(cluster)
+        .seal(&rmp_serde::to_vec(&hello).unwrap(), &mut frame)
+        .unwrap();
+    frame
+}
+
+#[tokio::test]
+async fn bad_frames_close_the_connection_and_are_counted() {
+    let (here, address) = listener();
+    let address: SocketAddr = address.parse().unwrap();
+    let (one, at_one) = start(identity(1, 5), here, &[(2, "127.0.0.1:1")]);
+    let refused = || one.counts().refused_frames.load(Ordering::Relaxed);
+
+    let mut other_version = hello(CLUSTER);
+    other_version[4] = PROTOCOL_VERSION + 1;
+    let mut flipped = hello(CLUSTER);
+    *flipped.last_mut().unwrap() ^= 1;
+    let mut not_a_hello = Vec::new();
+    Sealed::greeting(CLUSTER)
+        .seal(b"\xc1", &mut not_a_hello)
+        .unwrap();
+    let oversize = u32::try_from(GREETING_BYTES_MAX + 1).unwrap().to_be_bytes();
+    let bad = [
+        ("an HTTP request", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
+        ("zeros", vec![0; 100]),
+        ("oversize", oversize.to_vec()),
+        ("another version", other_version),
+        ("another cluster", hello(CLUSTER + 1)),
+        ("a flipped bit", flipped),
+        ("no greeting", not_a_hello),
+    ];
+    for (count, (what, bytes)) in (1..).zip(bad) {
+        assert_eq!(call(address, bytes).await, 0, "{what}");
+        until(what, || refused() == count).await;
+    }
+    // Cut short, it is a broken connection like any other.
+    let cut = hello(CLUSTER);
+    assert_eq!(call(address, cut[..cut.len() - 1].to_vec()).await, 0);
+    // A recorded greeting is answered, but without the key the answer is of no use.
+    let replayed = [hello(CLUSTER), hello(CLUSTER)].concat();
+    assert!(call(address, replayed).await > 0);
+    until("the second hello in the place of a proof", || {
+        refused() == 8
+    })
+    .await;
+    assert!(at_one.lock().unwrap().is_empty());
+}

@@ -1,0 +1,221 @@
+//! Requests that another node must answer: what this node cannot do itself is sent on to the one that can, over the connection between the two.
+
+use std::{sync::Arc, time::Duration};
+
+use actix_web::{
+    FromRequest as _,
+    dev::Payload,
+    error::PayloadError,
+    http::header::{HeaderName, HeaderValue},
+    test::TestRequest,
+    web,
+};
+use bytes::Bytes;
+use futures_util::stream::{self, LocalBoxStream};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::{
+    dispatch::{self, Call, Worker},
+    request,
+    respond::Response,
+};
+use crate::{
+    cluster::{NodeId, calls::NoAnswer, member::Member},
+    model::error::{Error, ErrorKind, Result},
+    telemetry::requests::Watch,
+};
+
+/// How long a request waits for its shard to have a leader, or for this node to catch up with the others.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked whether that has happened.
+const POLL: Duration = Duration::from_millis(10);
+/// How often a request is sent on: the second time when the first node said that it is for another.
+const HOPS_MAX: usize = 2;
+
+/// A request on its way to another node.
+#[derive(Serialize, Deserialize)]
+struct Sent {
+    method: String,
+    uri: String,
+    headers: Vec<(String, Bytes)>,
+    body: Bytes,
+}
+
+/// What the other node made of it.
+#[derive(Serialize, Deserialize)]
+enum Returned {
+    Response {
+        status: u16,
+        headers: Vec<(String, Bytes)>,
+        body: Bytes,
+        charge: f64,
+        /// The catalog that the answer rests on.
+        catalog: u64,
+    },
+    /// It is for another node; for which, if that is known.
+    Elsewhere(Option<NodeId>),
+}
+
+/// Answers a request here or, where that cannot be, by another node.
+pub async fn answer(call: &Call<'_>, payload: web::Payload, member: &Member) -> Result<Response> {
+    let body = request::body(payload).await?;
+    let deadline = Instant::now() + PATIENCE;
+    let mut hops = 0;
+    let mut next = None;
+    loop {
+        let node = match next.take() {
+            Some(node) => node,
+            None => match answer_here(call, body.clone()).await {
+                Err(Error {
+                    kind: ErrorKind::Elsewhere(Some(node)),
+                    ..
+                }) if node != member.node => node,
+                // No leader yet, or not as new as what the client has seen: both pass.
+                Err(Error {
+                    kind: ErrorKind::Elsewhere(_) | ErrorKind::SessionNotAvailable,
+                    ..
+                }) if Instant::now() < deadline => {
+                    tokio::time::sleep(POLL).await;
+                    continue;
+                }
+                answered => return answered,
+            },
+        };
+        match ask(call, member, node, body.clone()).await? {
+            Asked::Answered(response) => return Ok(response),
+            Asked::Not(better) if Instant::now() < deadline => {
+                hops += 1;
+                next = better.filter(|_| hops < HOPS_MAX);
+                if next.is_none() {
+                    hops = 0;
+                    tokio::time::sleep(POLL).await;
+                }
+            }
+            Asked::Not(_) => return Err(Error::elsewhere(None)),
+        }
+    }
+}
+
+enum Asked {
+    Answered(Response),
+    /// The node is not the right one or cannot be reached; another one, if it is known.
+    Not(Option<NodeId>),
+}
+
+async fn ask(call: &Call<'_>, member: &Member, node: NodeId, body: Bytes) -> Result<Asked> {
+    let headers = call.request.headers().iter();
+    let sent = Sent {
+        method: call.request.method().to_string(),
+        uri: call.request.uri().to_string(),
+        headers: headers
+            .map(|(name, value)| (name.to_string(), Bytes::copy_from_slice(value.as_bytes())))
+            .collect(),
+        body,
+    };
+    let question = rmp_serde::to_vec(&sent)
+        .map_err(|failure| Error::internal(format!("a request cannot be sent on: {failure}")))?;
+    let answer = match member.ask(node, question.into()).await {
+        Ok(answer) => answer,
+        Err(NoAnswer::NotAsked) => return Ok(Asked::Not(None)),
+        Err(NoAnswer::Lost) => {
+            return Err(Error::unavailable(format!(
+                "node {node} did not answer; whether the request was carried out is not known"
+            )));
+        }
+    };
+    let returned: Returned = rmp_serde::from_slice(&answer)
+        .map_err(|failure| Error::internal(format!("node {node} answered garbage: {failure}")))?;
+    match returned {
+        Returned::Elsewhere(better) => Ok(Asked::Not(better)),
+        Returned::Response {
+            status,
+            headers,
+            body,
+            charge,
+            catalog,
+        } => {
+            catch_up(call, catalog).await;
+            let mut response = Response::new(status, body, charge);
+            for (name, value) in headers {
+                if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
+                    response.header(name, value);
+                }
+            }
+            Ok(Asked::Answered(response))
+        }
+    }
+}
+
+/// Whoever has changed the catalog by this node finds it changed at this node.
+async fn catch_up(call: &Call<'_>, catalog: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    while call.table().catalog.version < catalog && Instant::now() < deadline {
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+async fn answer_here(call: &Call<'_>, body: Bytes) -> Result<Response> {
+    let whole: LocalBoxStream<'static, Result<Bytes, PayloadError>> =
+        Box::pin(stream::once(std::future::ready(Ok(body))));
+    let mut payload = Payload::Stream { payload: whole };
+    let payload = web::Payload::from_request(call.request, &mut payload).await;
+    let payload = payload.map_err(|failure| Error::internal(failure.to_string()))?;
+    dispatch::answer(call, payload).await
+}
+
+/// Answers a question of another node.
+pub async fn answer_node(worker: Arc<Worker>, question: Bytes) -> Bytes {
+    let returned = match rmp_serde::from_slice::<Sent>(&question) {
+        Ok(sent) => carry_out(&worker, sent).await,
+        Err(failure) => Err(Error::bad_request(format!(
+            "a request that was sent on cannot be read: {failure}"
+        ))),
+    };
+    let response = match returned {
+        Err(Error {
+            kind: ErrorKind::Elsewhere(node),
+            ..
+        }) => return encode(&Returned::Elsewhere(node)),
+        Ok(response) => response,
+        Err(error) => Response::error(&error, ""),
+    };
+    let headers = response.headers().iter();
+    encode(&Returned::Response {
+        status: response.status,
+        headers: headers
+            .map(|(name, value)| (name.to_string(), Bytes::copy_from_slice(value.as_bytes())))
+            .collect(),
+        charge: response.charge,
+        catalog: worker.shared.table.load().catalog.version,
+        body: response.body,
+    })
+}
+
+async fn carry_out(worker: &Worker, sent: Sent) -> Result<Response> {
+    let mut request = TestRequest::with_uri(&sent.uri);
+    let method = sent.method.parse();
+    request = request.method(
+        method.map_err(|_| Error::bad_request("a request that was sent on has no method"))?,
+    );
+    for (name, value) in sent.headers {
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::from_bytes(name.as_bytes()),
+            HeaderValue::from_maybe_shared(value),
+        ) {
+            request = request.append_header((name, value));
+        }
+    }
+    let call = Call {
+        worker,
+        request: &request.to_http_request(),
+        watch: Watch::start(&worker.in_flight),
+    };
+    answer_here(&call, sent.body).await
+}
+
+fn encode(returned: &Returned) -> Bytes {
+    rmp_serde::to_vec(returned)
+        .expect("a struct of numbers, texts and bytes has a MessagePack form")
+        .into()
+}

@@ -1,0 +1,29 @@
+//! One small question to a health port.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+const TIME_MAX: Duration = Duration::from_secs(2);
+/// The status of thousands of shards.
+const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// `GET` of a JSON document from this machine; `None` when there is none to be had.
+pub fn get(port: u16, path: &str) -> Option<Value> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut stream = TcpStream::connect_timeout(&address, TIME_MAX).ok()?;
+    stream.set_read_timeout(Some(TIME_MAX)).ok()?;
+    let request = format!("GET {path} HTTP/1.0\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    stream
+        .take(ANSWER_BYTES_MAX)
+        .read_to_end(&mut answer)
+        .ok()?;
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
+    serde_json::from_slice(answer.get(end + 4..)?).ok()
+}

@@ -1,0 +1,50 @@
+//! A cluster on this machine, for trying it out: starts node processes, shows how they stand, ends them. It knows the nodes from outside only: their command line, their
+//! health port and their process ids.
+
+mod http;
+mod nodes;
+mod status;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::model::error::Result;
+
+/// What to do with a cluster on this machine.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum ClusterTask {
+    /// Start a cluster on this machine, for trying it out
+    Up(Up),
+    /// End the nodes of a cluster that `up` has started; the data stays
+    Down(Place),
+    /// Show nodes, shards, leaders and lag
+    Status(Place),
+}
+
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Where the cluster keeps its data
+    #[arg(long, value_name = "DIR", default_value = "./data/cluster")]
+    data_path: PathBuf,
+}
+
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct Up {
+    #[command(flatten)]
+    place: Place,
+    /// How many nodes
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=9))]
+    nodes: u16,
+    /// REST port of the first node; each node takes the two ports beside it too, and the next node begins ten above
+    #[arg(long, value_name = "N", default_value_t = 8081, value_parser = clap::value_parser!(u16).range(1024..=65_000))]
+    port: u16,
+}
+
+pub fn run(task: &ClusterTask) -> Result<()> {
+    match task {
+        ClusterTask::Up(up) => nodes::up(&up.place.data_path, up.nodes, up.port),
+        ClusterTask::Down(place) => nodes::down(&place.data_path),
+        ClusterTask::Status(place) => status::show(&place.data_path),
+    }
+}

@@ -1,0 +1,524 @@
+//! A replica of a shard on a node of a cluster. Commands get into the engine through the log of the shard's Raft group, on the leader and on its followers alike.
+//!
+//! Purges do not: each replica removes what is expired at its own pace, but never by a later time than the log has reached, so that
+//! no replica removes what the leader might still keep alive. What one has purged and another has not is put right when a command meets it.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering},
+};
+
+use bytes::Bytes;
+
+use super::{
+    command::{Change, Command, ExpiredVersion, Purge, Superseded},
+    commit::{self, CommitLog, Group, OnCommitted, Waiting},
+    host::ShardHandle,
+    index_work,
+    state::ShardState,
+    view::ShardView,
+};
+use crate::{
+    cluster::{
+        GroupId,
+        driver::{Driver, StateMachine},
+        group::{Committed, NotProposed, Role},
+    },
+    model::error::{Error, ErrorKind},
+    store::{
+        Batch, Engine, EngineError,
+        document::{Stored, VersionRef},
+        engine::Durability,
+        keys,
+    },
+};
+
+/// Commands of one entry of the log, about; a larger group becomes several entries.
+const ENTRY_BYTES: usize = 1024 * 1024;
+
+pub struct Replica {
+    group: GroupId,
+    driver: Driver,
+    view: Arc<ShardView>,
+    handle: Weak<ShardHandle>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    role: Role,
+    /// Leads, but has not applied all that earlier leaders have left.
+    taking_over: bool,
+    submitted: VecDeque<Submitted>,
+}
+
+/// An entry that this node has proposed.
+struct Submitted {
+    term: u64,
+    index: u64,
+    commands: Vec<Command>,
+    rest: Rest,
+}
+
+/// What follows when an entry is applied.
+struct Rest {
+    chunks: VecDeque<Vec<Command>>,
+    number: u64,
+    waiting: Vec<Waiting>,
+    done: OnCommitted,
+    /// Whether nothing of the group has been proposed yet.
+    untouched: bool,
+}
+
+impl Rest {
+    fn succeed(self, state: ShardState) {
+        self.waiting.into_iter().for_each(Waiting::succeed);
+        (self.done)(self.number, Ok(state));
+    }
+
+    fn fail(self, error: &Error, failure: EngineError) {
+        self.waiting
+            .into_iter()
+            .for_each(|waiting| waiting.fail(error.clone()));
+        (self.done)(self.number, Err(failure));
+    }
+
+    /// Nobody knows whether it will be committed.
+    fn abandon(self) {
+        let failure = EngineError::Io("this node does not lead the shard any more".into());
+        let error = Error::unavailable(
+            "the leader of the partition key range has changed; whether the write was kept is not known",
+        );
+        self.fail(&error, failure);
+    }
+}
+
+impl Replica {
+    pub fn new(
+        group: GroupId,
+        driver: Driver,
+        view: Arc<ShardView>,
+        handle: Weak<ShardHandle>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            group,
+            driver,
+            view,
+            handle,
+            inner: Mutex::default(),
+        })
+    }
+
+    /// Takes part in the group.
+    pub fn join(self: &Arc<Self>) -> Result<(), EngineError> {
+        let applied = match self.view.engine.get(keys::APPLIED)? {
+            Some(bytes) => {
+                let damaged = |_| EngineError::Damaged("the index of the last entry".into());
+                u64::from_be_bytes(bytes.as_ref().try_into().map_err(damaged)?)
+            }
+            None => 0,
+        };
+        let machine: Arc<dyn StateMachine> = Arc::clone(self) as _;
+        self.driver.add(self.group, machine, applied);
+        Ok(())
+    }
+
+    /// Leaves the group, which is no more.
+    pub fn leave(&self) {
+        self.driver.remove(self.group);
+        self.role(Role::default());
+    }
+
+    /// The actor was built anew: it leads again when all that its predecessor has proposed is applied.
+    pub fn begin_again(self: &Arc<Self>) {
+        let term = {
+            let mut inner = self.inner();
+            inner.taking_over = inner.role.leads;
+            inner.role.term
+        };
+        let nothing = Box::new(|_| ());
+        self.driver.propose(self.group, term, Bytes::new(), nothing);
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn propose(self: &Arc<Self>, term: u64, mut rest: Rest) {
+        let Some(commands) = rest.chunks.pop_front() else {
+            return;
+        };
+        let data = match rmp_serde::to_vec(&commands) {
+            Ok(data) => Bytes::from(data),
+            Err(failure) => {
+                let failure = EngineError::Io(format!("commands cannot be encoded: {failure}"));
+                return rest.fail(&failure.clone().into(), failure);
+            }
+        };
+        let replica = Arc::clone(self);
+        let proposed = Box::new(move |proposed| replica.proposed(term, proposed, commands, rest));
+        self.driver.propose(self.group, term, data, proposed);
+    }
+
+    fn proposed(
+        &self,
+        term: u64,
+        proposed: Result<u64, NotProposed>,
+        commands: Vec<Command>,
+        mut rest: Rest,
+    ) {
+        let refused = match proposed {
+            Ok(index) => {
+                rest.untouched = false;
+                self.inner().submitted.push_back(Submitted {
+                    term,
+                    index,
+                    commands,
+                    rest,
+                });
+                return;
+            }
+            Err(refused) => refused,
+        };
+        if !rest.untouched {
+            return rest.abandon();
+        }
+        let failure = EngineError::Io("this node does not lead the shard".into());
+        let error = match refused {
+            NotProposed::NotLeader => Error::elsewhere(self.inner().role.leader),
+            NotProposed::Full => Error::new(
+                ErrorKind::Overloaded,
+                "too much waits for the other replicas of the partition key range",
+            ),
+        };
+        rest.fail(&error, failure);
+    }
+
+    /// Applies a purge to this replica alone.
+    pub(super) fn purge(&self, purge: Purge) -> Result<ShardState, EngineError> {
+        let mut applied = commit::lock(&self.view)?;
+        let mut state = applied.state;
+        let purge = still_true(&self.view.engine, purge)?;
+        let mut batch = Batch::default();
+        state.purge(&purge, &mut batch);
+        if state != applied.state {
+            state.store(&mut batch);
+        }
+        if !batch.is_empty() {
+            self.view.engine.write(batch, Durability::Buffered)?;
+        }
+        applied.state = state;
+        commit::note_purged(&self.view, &purge);
+        self.view.publish(&state);
+        Ok(state)
+    }
+
+    /// Applies commands in one batch, which says how far the log is applied.
+    fn write(&self, commands: &mut [Command], index: u64) -> Result<ShardState, EngineError> {
+        let mut applied = commit::lock(&self.view)?;
+        let mut state = applied.state;
+        let mut batch = Batch::default();
+        let mut met = Met::default();
+        for command in commands.iter_mut() {
+            for change in &mut command.changes {
+                met.reconcile(&self.view.engine, change)?;
+            }
+            state.apply(command, &mut batch);
+        }
+        if state != applied.state {
+            state.store(&mut batch);
+        }
+        batch.put(keys::APPLIED, index.to_be_bytes());
+        // The log has it: after a crash it is applied again.
+        self.view.engine.write(batch, Durability::Buffered)?;
+        applied.state = state;
+        // Who is not behind the log brings nothing back that was expired by its time, should it lead one day.
+        self.view.clock.raise(state.ts);
+        let counter = &self.view.counters.commands;
+        counter.fetch_add(commands.len() as u64, Ordering::Relaxed);
+        self.view.publish(&state);
+        Ok(state)
+    }
+
+    /// What this node has proposed, up to an index.
+    fn take_submitted(&self, index: u64) -> Vec<Submitted> {
+        let submitted = &mut self.inner().submitted;
+        let count = submitted.partition_point(|submitted| submitted.index <= index);
+        submitted.drain(..count).collect()
+    }
+}
+
+impl StateMachine for Replica {
+    fn apply(&self, entries: Vec<Committed>) -> Result<(), EngineError> {
+        let Some(last) = entries.last().map(|entry| entry.index) else {
+            return Ok(());
+        };
+        let terms: Vec<u64> = entries.iter().map(|entry| entry.term).collect();
+        let mut submitted = self.take_submitted(last).into_iter().peekable();
+        let (mut commands, mut ours) = (Vec::new(), Vec::new());
+        for entry in entries {
+            let own = submitted.next_if(|own| own.index == entry.index);
+            match own {
+                Some(own) if own.term == entry.term => {
+                    commands.extend(own.commands);
+                    ours.push((own.term, own.rest));
+                    continue;
+                }
+                Some(lost) => lost.rest.abandon(),
+                None => {}
+            }
+            if entry.data.is_empty() {
+                continue;
+            }
+            let decoded: Vec<Command> = rmp_serde::from_slice(&entry.data).map_err(|failure| {
+                EngineError::Damaged(format!("entry {} of the log: {failure}", entry.index))
+            })?;
+            index_work::follow(&self.view, &decoded);
+            commands.extend(decoded);
+        }
+        submitted.for_each(|lost| lost.rest.abandon());
+        let state = match self.write(&mut commands, last) {
+            Ok(state) => state,
+            Err(failure) => {
+                commit::poison(&self.view, &failure);
+                let error = Error::from(failure.clone());
+                ours.into_iter()
+                    .for_each(|(_, rest)| rest.fail(&error, failure.clone()));
+                return Err(failure);
+            }
+        };
+        index_work::follow_generations(&self.view, &state)?;
+        let replica = self.handle.upgrade().and_then(|handle| handle.replica());
+        for (term, rest) in ours {
+            match &replica {
+                Some(replica) if !rest.chunks.is_empty() => replica.propose(term, rest),
+                _ => rest.succeed(state),
+            }
+        }
+        let mut inner = self.inner();
+        if inner.taking_over && terms.contains(&inner.role.term) {
+            inner.taking_over = false;
+            // Under the lock, so that news of a later leader come later.
+            if let Some(handle) = self.handle.upgrade() {
+                handle.lead(inner.role.term);
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), EngineError> {
+        let applied = commit::lock(&self.view)?;
+        let mut batch = Batch::default();
+        applied.state.store(&mut batch);
+        self.view.engine.write(batch, Durability::Synced)
+    }
+
+    fn role(&self, role: Role) {
+        let abandoned = {
+            let mut inner = self.inner();
+            let keeps = role.leads && role.term == inner.role.term && inner.role.leads;
+            inner.role = role;
+            if keeps {
+                return;
+            }
+            inner.taking_over = role.leads;
+            if let Some(handle) = self.handle.upgrade() {
+                handle.follow(role.leader.filter(|_| !role.leads));
+            }
+            std::mem::take(&mut inner.submitted)
+        };
+        abandoned
+            .into_iter()
+            .for_each(|submitted| submitted.rest.abandon());
+    }
+}
+
+/// The way of a leader's groups into the log, in one term. A follower's groups hold purges only.
+pub struct ReplicatedLog {
+    pub replica: Arc<Replica>,
+    pub term: u64,
+}
+
+impl CommitLog for ReplicatedLog {
+    fn submit(&self, group: Group, done: OnCommitted) {
+        let (replica, term) = (Arc::clone(&self.replica), self.term);
+        tokio::task::spawn_blocking(move || {
+            let Group {
+                number,
+                commands,
+                purge,
+                waiting,
+            } = group;
+            let rest = Rest {
+                chunks: chunks(commands),
+                number,
+                waiting,
+                done,
+                untouched: true,
+            };
+            match replica.purge(purge) {
+                Ok(state) if rest.chunks.is_empty() => rest.succeed(state),
+                Ok(_) => replica.propose(term, rest),
+                Err(failure) => {
+                    commit::poison(&replica.view, &failure);
+                    rest.fail(&failure.clone().into(), failure);
+                }
+            }
+        });
+    }
+}
+
+/// Commands in their order, cut into entries.
+fn chunks(commands: Vec<Command>) -> VecDeque<Vec<Command>> {
+    let mut chunks = VecDeque::new();
+    let mut bytes = 0;
+    for command in commands {
+        let more = command.bytes();
+        match chunks.back_mut() {
+            Some(chunk) if bytes + more <= ENTRY_BYTES => {
+                let chunk: &mut Vec<Command> = chunk;
+                chunk.push(command);
+                bytes += more;
+            }
+            _ => {
+                chunks.push_back(vec![command]);
+                bytes = more;
+            }
+        }
+    }
+    chunks
+}
+
+/// What a purge may still remove: an entry that was applied after it was drawn up may have written over a version or taken its unique keys.
+fn still_true(engine: &Engine, mut purge: Purge) -> Result<Purge, EngineError> {
+    let mut kept = Vec::with_capacity(purge.versions.len());
+    for mut expired in purge.versions {
+        let ExpiredVersion {
+            key,
+            place_bytes,
+            version,
+        } = &mut expired;
+        let Some(bytes) = engine.get(key)? else {
+            continue;
+        };
+        let stored = decode(&bytes)?;
+        if stored.header.position == version.position {
+            let place = place_of(key, *place_bytes);
+            version.fingerprints = held(engine, key, place, &stored, |_| None)?;
+            kept.push(expired);
+        }
+    }
+    purge.versions = kept;
+    Ok(purge)
+}
+
+/// What the commands of a batch have made of documents and unique keys so far: the engine does not have it yet.
+#[derive(Default)]
+struct Met {
+    /// The version of a document; `None` when it was deleted.
+    documents: HashMap<Bytes, Option<Superseded>>,
+    /// The document that took a unique key.
+    holders: HashMap<Vec<u8>, Bytes>,
+}
+
+impl Met {
+    /// Makes a change fit to what this replica has purged. The leader may have purged a version that is still here, or still have had one that is gone here; either
+    /// was expired.
+    fn reconcile(&mut self, engine: &Engine, change: &mut Change) -> Result<(), EngineError> {
+        let (key, place_bytes, value, previous) = match change {
+            Change::Put {
+                key,
+                place_bytes,
+                value,
+                previous,
+                ..
+            } => (key, *place_bytes, value, previous),
+            Change::Delete { key, .. } => {
+                self.documents.insert(key.clone(), None);
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        let place = place_of(key, place_bytes);
+        let taken = |unique: &Vec<u8>| {
+            let holder = self.holders.get(unique);
+            holder.map(|holder| holder == key)
+        };
+        let expected = previous.as_ref().map(|previous| previous.position);
+        match self.documents.get(key) {
+            Some(version) => {
+                if version.as_ref().map(|version| version.position) != expected {
+                    *previous = version.clone();
+                    if let Some(version) = previous {
+                        version
+                            .fingerprints
+                            .retain(|one| taken(&keys::unique(place, one)) == Some(true));
+                    }
+                }
+            }
+            None => {
+                let bytes = engine.get(key)?;
+                let stored = bytes.as_deref().map(decode).transpose()?;
+                if stored.as_ref().map(|stored| stored.header.position) != expected {
+                    *previous = match stored {
+                        Some(stored) => Some(Superseded {
+                            fingerprints: held(engine, key, place, &stored, taken)?,
+                            ..superseded(&stored)
+                        }),
+                        None => None,
+                    };
+                }
+            }
+        }
+        let stored = decode(value)?;
+        let unique = stored.fingerprints().map(|one| keys::unique(place, one));
+        self.holders.extend(unique.map(|one| (one, key.clone())));
+        self.documents
+            .insert(key.clone(), Some(superseded(&stored)));
+        Ok(())
+    }
+}
+
+/// What goes when this version goes, with all the unique keys that it ever held.
+fn superseded(stored: &Stored<&[u8]>) -> Superseded {
+    Superseded {
+        position: stored.header.position,
+        own_due: stored.header.ttl.own_due(stored.header.ts),
+        fingerprints: stored.fingerprints().copied().collect(),
+        size: stored.size() as u32,
+    }
+}
+
+fn place_of(key: &[u8], place_bytes: u8) -> &[u8] {
+    key.get(1..1 + usize::from(place_bytes)).unwrap_or_default()
+}
+
+fn decode(bytes: &[u8]) -> Result<Stored<&[u8]>, EngineError> {
+    Stored::decode(bytes).ok_or_else(|| EngineError::Damaged("a stored item".into()))
+}
+
+/// The unique keys that a version still holds. `taken` knows of those that were taken since: whether by this very document.
+fn held(
+    engine: &Engine,
+    key: &[u8],
+    place: &[u8],
+    stored: &Stored<&[u8]>,
+    taken: impl Fn(&Vec<u8>) -> Option<bool>,
+) -> Result<Vec<[u8; 32]>, EngineError> {
+    let mut held = Vec::new();
+    for fingerprint in stored.fingerprints() {
+        let unique = keys::unique(place, fingerprint);
+        let holds = match taken(&unique) {
+            Some(holds) => holds,
+            None => {
+                let holder = engine.get(&unique)?;
+                let holder = holder.as_deref().and_then(VersionRef::decode);
+                holder.is_some_and(|holder| holder.document_key == key)
+            }
+        };
+        if holds {
+            held.push(*fingerprint);
+        }
+    }
+    Ok(held)
+}

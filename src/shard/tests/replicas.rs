@@ -1,0 +1,208 @@
+//! A follower that purges at other times than its leader holds the same items all the same.
+
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::bench::{Bench, Want, after, raw, small_resources, temporary_folder};
+use crate::{
+    cluster::{
+        GroupId,
+        driver::{Driver, StateMachine as _},
+        group::Committed,
+    },
+    model::ttl::DefaultTtl,
+    shard::{overlay::Overlay, purge, replica::Replica, state::ShardState, view::ShardView},
+    store::{Engine, keys},
+};
+
+struct Follower {
+    replica: Arc<Replica>,
+    view: Arc<ShardView>,
+    applied: usize,
+    _folder: tempfile::TempDir,
+}
+
+impl Follower {
+    fn of(leader: &Bench, default: DefaultTtl) -> Self {
+        let folder = temporary_folder();
+        let engine = Engine::open(folder.path(), &small_resources()).unwrap();
+        let facts = leader.view.facts.clone();
+        let state = ShardState::new(facts.first_ordinal(), default);
+        let view = ShardView::new(facts, Arc::new(engine), leader.clock.clone(), state);
+        let view = Arc::new(view);
+        let (driver, _) = Driver::new();
+        let replica = Replica::new(GroupId::META, driver, Arc::clone(&view), Weak::new());
+        Self {
+            replica,
+            view,
+            applied: 0,
+            _folder: folder,
+        }
+    }
+
+    /// Applies what the leader has committed, several entries at a time.
+    fn catch_up(&mut self, leader: &Bench, entries_max: usize) {
+        let next = leader.journal.iter().enumerate().skip(self.applied);
+        let entries: Vec<Committed> = next
+            .take(entries_max)
+            .map(|(index, data)| Committed {
+                index: index as u64 + 1,
+                term: 1,
+                data: Bytes::from(data.clone()),
+            })
+            .collect();
+        self.applied += entries.len();
+        self.replica.apply(entries).unwrap();
+    }
+
+    /// Purges one slice by the time that the log has reached.
+    fn purge(&self) -> bool {
+        let state = self.view.state();
+        let slice = purge::slice(
+            &self.view.engine,
+            &Overlay::default(),
+            &state.rules,
+            state.cursors,
+            state.ts,
+            None,
+        );
+        let slice = slice.unwrap();
+        self.replica.purge(slice.purge).unwrap();
+        slice.more
+    }
+
+    fn check_accounts(&self) {
+        let raw = raw(&self.view.engine);
+        let documents = raw.iter().filter(|(key, _)| key.first() == Some(&b'd'));
+        let sizes: Vec<u64> = documents.map(|(_, value)| value.len() as u64).collect();
+        let state = self.view.state();
+        assert_eq!(state.documents, sizes.len() as u64, "documents");
+        assert_eq!(state.bytes, sizes.iter().sum::<u64>(), "bytes");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Put { id: u8, ttl: Option<i64>, code: u8 },
+    Delete(u8),
+    Default(u32),
+    Wait(i64),
+    LeaderPurges,
+    FollowerPurges,
+    FollowerApplies(usize),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let ttl = prop_oneof![2 => Just(None), 1 => Just(Some(-1)), 4 => (1i64..6).prop_map(Some)];
+    prop_oneof![
+        8 => (0u8..5, ttl, 0u8..4).prop_map(|(id, ttl, code)| Event::Put { id, ttl, code }),
+        1 => (0u8..5).prop_map(Event::Delete),
+        1 => (1u32..8).prop_map(Event::Default),
+        4 => (1i64..4).prop_map(Event::Wait),
+        2 => Just(Event::LeaderPurges),
+        3 => Just(Event::FollowerPurges),
+        4 => (1usize..5).prop_map(Event::FollowerApplies),
+    ]
+}
+
+/// Documents, feed, own lane and unique keys.
+fn contents(engine: &Engine) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let kinds = [b'd', b'f', b'o', b'u'];
+    let all = raw(engine).into_iter();
+    all.filter(|(key, _)| key.first().is_some_and(|kind| kinds.contains(kind)))
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn replicas_that_purge_at_different_times_come_to_hold_the_same(events in prop::collection::vec(event(), 1..80)) {
+        let mut leader = Bench::with_unique_keys(after(5), &["/code"]);
+        let mut follower = Follower::of(&leader, after(5));
+        for event in events {
+            match event {
+                Event::Put { id, ttl, code } => {
+                    let mut item = json!({"id": format!("{id}"), "pk": "p", "code": code});
+                    if let Some(ttl) = ttl {
+                        item["ttl"] = json!(ttl);
+                    }
+                    // A unique key may be taken; that is an answer like any other.
+                    let _ = leader.run(Want::Upsert(item));
+                }
+                Event::Delete(id) => {
+                    let _ = leader.run(Want::Delete(format!("{id}")));
+                }
+                Event::Default(seconds) => leader.change_default(after(seconds)),
+                Event::Wait(seconds) => leader.wait(seconds),
+                Event::LeaderPurges => {
+                    leader.purge();
+                }
+                Event::FollowerPurges => {
+                    follower.purge();
+                }
+                Event::FollowerApplies(entries) => follower.catch_up(&leader, entries),
+            }
+        }
+        let _ = leader.run(Want::Upsert(json!({"id": "last", "pk": "p", "code": 9, "ttl": -1})));
+        while leader.purge() > 1 {}
+        follower.catch_up(&leader, usize::MAX);
+        while follower.purge() {}
+        prop_assert_eq!(contents(&follower.view.engine), contents(leader.engine()));
+        let (ours, theirs) = (follower.view.state(), leader.view.state());
+        prop_assert_eq!((ours.lsn, ours.ts, ours.rules), (theirs.lsn, theirs.ts, theirs.rules));
+        follower.check_accounts();
+        leader.check_accounts();
+    }
+}
+
+#[test]
+fn a_purge_that_an_entry_has_overtaken_takes_nothing() {
+    let mut leader = Bench::with_unique_keys(after(5), &["/code"]);
+    let mut follower = Follower::of(&leader, after(5));
+    leader
+        .run(Want::Upsert(
+            json!({"id": "a", "pk": "p", "code": 1, "ttl": 1}),
+        ))
+        .unwrap();
+    leader.wait(2);
+    leader
+        .run(Want::Upsert(json!({"id": "b", "pk": "p"})))
+        .unwrap();
+    follower.catch_up(&leader, usize::MAX);
+    let state = follower.view.state();
+    let slice = purge::slice(
+        &follower.view.engine,
+        &Overlay::default(),
+        &state.rules,
+        state.cursors,
+        state.ts,
+        None,
+    );
+    let purge = slice.unwrap().purge;
+    assert_eq!(purge.versions.len(), 1);
+    // Before it is carried out, the item is there again and another one has its unique key.
+    leader
+        .run(Want::Upsert(json!({"id": "c", "pk": "p", "code": 1})))
+        .unwrap();
+    leader
+        .run(Want::Upsert(json!({"id": "a", "pk": "p", "code": 2})))
+        .unwrap();
+    follower.catch_up(&leader, usize::MAX);
+    follower.replica.purge(purge).unwrap();
+    let ids: Vec<String> = ["a", "b", "c"]
+        .into_iter()
+        .filter(|id| {
+            let key = keys::document(&super::bench::epk(1), id);
+            follower.view.live(&key).unwrap().is_some()
+        })
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(ids, ["a", "b", "c"]);
+    leader.purge();
+    assert_eq!(contents(&follower.view.engine), contents(leader.engine()));
+    follower.check_accounts();
+}
