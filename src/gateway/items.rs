@@ -46,8 +46,7 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
         if_none_match: request::if_none_match(call.request),
         session: request::session(call.request)?,
     };
-    // Requests that other connections have sent meanwhile are taken in first: answers that leave together wake their
-    // clients together, and waking is what costs.
+    // Requests that other connections have sent meanwhile are taken in first, so that their answers can leave together.
     tokio::task::yield_now().await;
     let Answer { value, served } = Router::read(&request)?;
     call.watch
