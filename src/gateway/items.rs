@@ -22,6 +22,7 @@ use crate::{
     router::{
         Answer, ContainerRoute, Router,
         actor::{ChangeItems, PageBounds, ReadItem, ReadPage, Scope},
+        session::Served,
     },
     shard::transaction::{self, Action, Done, Operation},
     sql::Condition,
@@ -40,7 +41,7 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     let key = partition_key(call, &container)?;
     let request = ReadItem {
         container: &container,
-        epk: epk(&container, &key),
+        place: place(&container, &key),
         id,
         if_none_match: request::if_none_match(call.request),
         session: request::session(call.request)?,
@@ -48,12 +49,10 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     // Requests that other connections have sent meanwhile are taken in first: answers that leave together wake their
     // clients together, and waking is what costs.
     tokio::task::yield_now().await;
-    let Answer {
-        value,
-        range_id,
-        lsn,
-    } = Router::read(&request)?;
-    Ok(answer(call, &container, value, range_id, lsn, false))
+    let Answer { value, served } = Router::read(&request)?;
+    call.watch
+        .hands_out(value.as_ref().ok().and_then(|done| done.due));
+    Ok(answer(call, &container, value, &served, false))
 }
 
 pub async fn create(
@@ -150,9 +149,9 @@ pub async fn delete(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<R
 pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
     let container = call.container(db, coll)?;
     let key = partition_key(call, &container)?;
-    let epk = container.container.definition.partition_key.epk(&key);
+    let place = place(&container, &key);
     let scope = Scope {
-        keys: crate::model::epk::EpkRange::point(epk.clone()),
+        keys: crate::model::epk::EpkRange::point(place.clone()),
         range_id: None,
     };
     let mut charge = 0.0;
@@ -166,12 +165,11 @@ pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<R
         };
         let Answer {
             value: page,
-            range_id,
-            lsn,
+            served,
         } = call.worker.router.send(page).await.map_err(gone)??;
         if page.items.is_empty() && page.continuation.is_none() {
             let mut response = Response::empty(200, charge);
-            response.served_by(&container, range_id, lsn);
+            response.served_by(&container, &served);
             return Ok(response);
         }
         let mut operations = Vec::with_capacity(page.items.len());
@@ -185,7 +183,7 @@ pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<R
         }
         let changes = ChangeItems {
             container: &container,
-            epk: epk.clone(),
+            place: place.clone(),
             operations,
             atomic: false,
             bytes: 0,
@@ -227,19 +225,14 @@ async fn change(
         if_match: request::if_match(call.request),
         if_none_match: request::if_none_match(call.request),
     };
-    let epk = container.container.definition.partition_key.epk(key);
     let request = ChangeItems {
         container,
-        epk,
+        place: place(container, key),
         operations: vec![operation],
         atomic: true,
         bytes,
     };
-    let Answer {
-        mut value,
-        range_id,
-        lsn,
-    } = Router::change(request).await?;
+    let Answer { mut value, served } = Router::change(request).await?;
     let result = value
         .pop()
         .unwrap_or_else(|| Err(Error::internal("an operation has no result")));
@@ -247,8 +240,7 @@ async fn change(
         call,
         container,
         result,
-        range_id,
-        lsn,
+        &served,
         request::wants_minimal(call.request),
     ))
 }
@@ -258,8 +250,7 @@ fn answer(
     call: &Call<'_>,
     container: &ContainerRoute,
     result: Result<Done>,
-    range_id: u32,
-    lsn: u64,
+    served: &Served,
     minimal: bool,
 ) -> Response {
     let mut response = match result {
@@ -277,7 +268,7 @@ fn answer(
         ),
     };
     container.budget.spend(response.charge);
-    response.served_by(container, range_id, lsn);
+    response.served_by(container, served);
     response
 }
 
@@ -325,8 +316,9 @@ pub fn check_key(
     }
 }
 
-pub fn epk(container: &ContainerRoute, key: &PartitionKey) -> Epk {
-    container.container.definition.partition_key.epk(key)
+/// Where the items of a partition key are kept.
+pub fn place(container: &ContainerRoute, key: &PartitionKey) -> Epk {
+    container.container.definition.partition_key.place(key)
 }
 
 /// Lets a request in if the container's throughput allows it.

@@ -271,6 +271,8 @@ pub struct Engine {
     torn_bytes: u64,
     synced: WriteOptions,
     buffered: WriteOptions,
+    /// Made once: a point read is short.
+    reading: ReadOptions,
     /// What the rewriting of files drops.
     pub horizon: Arc<ExpiryHorizon>,
 }
@@ -295,6 +297,7 @@ impl Engine {
             torn_bytes,
             synced,
             buffered: WriteOptions::default(),
+            reading: ReadOptions::default(),
             horizon,
         })
     }
@@ -309,7 +312,7 @@ impl Engine {
     }
 
     pub fn get(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, EngineError> {
-        Ok(self.db.get_pinned(key)?)
+        Ok(self.db.get_pinned_opt(key, &self.reading)?)
     }
 
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<(), EngineError> {
@@ -371,11 +374,31 @@ impl Engine {
 
     /// Bytes on disk in sorted files.
     pub fn disk_bytes(&self) -> u64 {
-        self.db
-            .property_int_value("rocksdb.total-sst-files-size")
-            .ok()
-            .flatten()
-            .unwrap_or(0)
+        self.property("rocksdb.total-sst-files-size")
+    }
+
+    /// Bytes of the write buffers in memory.
+    pub fn buffer_bytes(&self) -> u64 {
+        self.property("rocksdb.cur-size-all-mem-tables")
+    }
+
+    fn property(&self, name: &str) -> u64 {
+        let value = self.db.property_int_value(name);
+        value.ok().flatten().unwrap_or(0)
+    }
+
+    /// Bytes of the journal on disk; files that go while they are counted do not count.
+    pub fn journal_bytes(&self) -> u64 {
+        let Ok(entries) = fs::read_dir(&self.folder) else {
+            return 0;
+        };
+        let journals = entries.flatten().filter(|entry| {
+            let path = entry.path();
+            path.extension().is_some_and(|extension| extension == "log")
+        });
+        journals
+            .filter_map(|journal| Some(journal.metadata().ok()?.len()))
+            .sum()
     }
 }
 

@@ -214,17 +214,17 @@ pub async fn query(
     };
     let Answer {
         value: page,
-        range_id,
-        lsn,
+        served,
     } = call.worker.router.send(run).await.map_err(gone)??;
     drop(alive);
+    call.watch.hands_out(page.first_due);
     let body = respond::feed(&container.rid_text, "Documents", page.rows.iter());
     let charge = charge::query(page.work.examined, page.rows.bytes());
     let mut response = Response::new(200, body, charge);
     container.budget.spend(response.charge);
     response
         .number(headers::ITEM_COUNT, page.rows.len() as u64)
-        .served_by(&container, range_id, lsn);
+        .served_by(&container, &served);
     metrics::add(
         call,
         &mut response,

@@ -18,7 +18,11 @@ use super::{
 };
 use crate::{
     model::error::{Error, Result},
-    router::{Answer, ContainerRoute, actor::PageBounds, session::SessionToken},
+    router::{
+        Answer, ContainerRoute,
+        actor::PageBounds,
+        session::{Served, SessionToken},
+    },
     shard::{
         select::{Ask, Budget, Candidates, IndexUse, ResumePoint, Step, from_index},
         view::ShardView,
@@ -42,6 +46,8 @@ const CARRIED_BYTES_MAX: usize = 2_000;
 #[derive(Debug)]
 pub struct QueryPage {
     pub rows: Rows,
+    /// When the first of the rows' items falls due.
+    pub first_due: Option<i64>,
     pub continuation: Option<String>,
     pub work: Work,
 }
@@ -74,7 +80,7 @@ pub struct Run {
     point: Option<ResumePoint>,
     /// The last part for which the session was checked.
     entered: Option<usize>,
-    served: Option<(u32, u64)>,
+    served: Option<Served>,
     /// Rows that earlier pages found.
     found: u64,
     mode: Mode,
@@ -318,7 +324,10 @@ impl Run {
             if let Some(session) = &self.session {
                 session.check(range_id, self.container.session_version, lsn)?;
             }
-            self.served.get_or_insert((range_id, lsn));
+            match &mut self.served {
+                Some(served) => served.and_by(range_id, lsn),
+                None => self.served = Some(Served::by(range_id, lsn)),
+            }
             self.entered = Some(self.at);
         }
         self.first_second.get_or_insert_with(|| view.clock.now());
@@ -492,7 +501,7 @@ impl Run {
             Mode::Whole(whole) => whole.after().cloned(),
             Mode::Streaming(_) | Mode::Gone => None,
         };
-        let (range_id, lsn) = self.served.ok_or_else(no_parts)?;
+        let served = self.served.clone().ok_or_else(no_parts)?;
         let (fingerprint, found) = (self.fingerprint, self.found);
         let work = std::mem::take(&mut self.work);
         let room = Arc::clone(self.share.room());
@@ -503,11 +512,11 @@ impl Run {
         Ok(Progress::Page(Box::new(Answer {
             value: QueryPage {
                 rows: Rows::default(),
+                first_due: None,
                 continuation: Some(encode(&Token::new(fingerprint, found, place))?),
                 work,
             },
-            range_id,
-            lsn,
+            served,
         })))
     }
 
@@ -517,18 +526,18 @@ impl Run {
         {
             rows.drop_expired(&self.parts)?;
         }
-        let (range_id, lsn) = self.served.ok_or_else(no_parts)?;
+        let served = self.served.clone().ok_or_else(no_parts)?;
         let continuation = next
             .map(|(found, place)| encode(&Token::new(self.fingerprint, found, place)))
             .transpose()?;
         Ok(Progress::Page(Box::new(Answer {
             value: QueryPage {
+                first_due: rows.first_due(&self.parts)?,
                 rows,
                 continuation,
                 work: std::mem::take(&mut self.work),
             },
-            range_id,
-            lsn,
+            served,
         })))
     }
 }
