@@ -283,13 +283,8 @@ fn operation_of(
         }
         "Replace" => {
             let draft = draft(container, body, key)?;
-            if id.is_some_and(|id| id != draft.item.id) {
-                return Err(Error::bad_request(format!(
-                    "the id '{}' in the body of a Replace is not the operation's",
-                    draft.item.id
-                )));
-            }
-            (draft.item.id.clone(), Action::Replace(draft))
+            let id = id.unwrap_or(&draft.item.id).to_owned();
+            (id, Action::Replace(draft))
         }
         "Read" => (named(id, &kind)?, Action::Read),
         "Delete" => (named(id, &kind)?, Action::Delete),

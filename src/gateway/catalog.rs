@@ -2,6 +2,7 @@
 
 use actix_web::web;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -280,7 +281,12 @@ fn container_response(call: &Call<'_>, db: &str, coll: &str, status: u16) -> Res
     } else {
         charge::CATALOG_WRITE
     };
-    let mut response = Response::new(status, route.json.clone(), charge);
+    let body = if flag(call.request, &headers::POPULATE_PARTITION_STATISTICS) {
+        with_statistics(route)?
+    } else {
+        route.json.clone()
+    };
+    let mut response = Response::new(status, body, charge);
     response
         .etag(container.etag.clone())
         .header(headers::ALT_CONTENT_PATH, format!("dbs/{}", route.database))
@@ -289,6 +295,23 @@ fn container_response(call: &Call<'_>, db: &str, coll: &str, status: u16) -> Res
         add_quota(&mut response, route);
     }
     Ok(response)
+}
+
+/// The container with the size of each of its ranges.
+fn with_statistics(route: &ContainerRoute) -> Result<Bytes> {
+    let mut container = json::parse_object(&route.json)?;
+    let mut statistics = Vec::with_capacity(route.shards.len());
+    for shard in &route.shards {
+        let state = shard.view()?.state();
+        statistics.push(json!({
+            "id": shard.facts.range_id.to_string(),
+            "sizeInKB": state.bytes.div_ceil(1024),
+            "documentCount": state.documents,
+            "partitionKeys": [],
+        }));
+    }
+    container.insert("statistics".to_owned(), Value::Array(statistics));
+    Ok(Value::Object(container).to_string().into())
 }
 
 fn add_quota(response: &mut Response, route: &ContainerRoute) {
@@ -496,5 +519,16 @@ pub fn list_conflicts(call: &Call<'_>, db: &str, coll: &str) -> Result<Response>
             "conflicts are made by the server",
         ));
     }
+    if call.request.method() == "POST" && !query::names_partition(call) {
+        return Err(query::cross_partition_disabled());
+    }
     list(call, &container.rid_text, "Conflicts", Vec::new())
+}
+
+pub fn missing_conflict(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Response> {
+    call.container(db, coll)?;
+    Err(Error::not_found(format!(
+        "Entity with the specified id does not exist in the system: there is no conflict '{}'",
+        json::shorten(id)
+    )))
 }

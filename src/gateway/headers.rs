@@ -41,6 +41,7 @@ header_names! {
     PARTITION_KEY_RANGE_ID = "x-ms-documentdb-partitionkeyrangeid";
     POPULATE_INDEX_METRICS = "x-ms-cosmos-populateindexmetrics";
     POPULATE_INDEX_METRICS_V2 = "x-ms-cosmos-populateindexmetrics-v2";
+    POPULATE_PARTITION_STATISTICS = "x-ms-documentdb-populatepartitionstatistics";
     POPULATE_QUERY_METRICS = "x-ms-documentdb-populatequerymetrics";
     POPULATE_QUOTA_INFO = "x-ms-documentdb-populatequotainfo";
     POST_TRIGGER = "x-ms-documentdb-post-trigger-include";

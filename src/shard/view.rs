@@ -19,12 +19,12 @@ use super::{
 use crate::{
     clock::Clock,
     model::{
-        epk::EpkRange,
+        epk::{Epk, EpkRange},
         error::{Error, ErrorKind, Result},
         item::EtagCondition,
         ttl::{DefaultTtl, ExpiryRules, ItemTtl},
     },
-    store::{Engine, EngineError, document::Stored, keys},
+    store::{Engine, EngineError, document::Stored, index_entry, keys},
 };
 
 /// Dead entries that a page may step over before it is handed out short.
@@ -295,6 +295,31 @@ impl ShardView {
         Ok(transaction::read(live, if_none_match))
     }
 
+    /// The id of the live item of a partition key that has this ordinal: by the index where it knows, else by a look at all of them.
+    pub fn id_of(&self, epk: &Epk, ordinal: u64) -> Result<Option<String>> {
+        let known = self.engine.get(&keys::resource(ordinal))?;
+        let known = known.as_deref().and_then(index_entry::resource_parts);
+        let (from, to) = keys::document_range(epk, &epk.successor());
+        if let Some((_, key)) =
+            known.filter(|(_, key)| (from.as_slice()..to.as_slice()).contains(key))
+            && self
+                .live(key)?
+                .is_some_and(|stored| stored.header.ordinal == ordinal)
+        {
+            return Ok(id_in(key, epk));
+        }
+        let now = self.clock.now();
+        let mut scan = self.engine.scan(&from, &to);
+        while let Some((key, value)) = scan.entry()? {
+            let stored = decode(value)?;
+            if stored.header.ordinal == ordinal && self.is_live(&stored, now) {
+                return Ok(id_in(key, epk));
+            }
+            scan.advance();
+        }
+        Ok(None)
+    }
+
     /// Judges expiry by the rules and the second of now, for a whole page of readings.
     pub fn judge(&self) -> Judge {
         Judge {
@@ -357,6 +382,12 @@ impl Judge {
     pub fn is_live(&self, ts: i64, ttl: ItemTtl) -> bool {
         !self.rules.is_expired(ts, ttl, self.now)
     }
+}
+
+/// The id in a document key whose EPK is known.
+fn id_in(key: &[u8], epk: &Epk) -> Option<String> {
+    let id = keys::document_suffix(key).strip_prefix(&**epk)?;
+    String::from_utf8(id.to_vec()).ok()
 }
 
 pub(super) fn decode<B: AsRef<[u8]>>(bytes: B) -> Result<Stored<B>> {

@@ -34,6 +34,11 @@ impl Wanted {
         collector.names.map_or(Self::All, Self::Only)
     }
 
+    /// Whether it is enough to know that there is an item.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::Only(names) if names.is_empty())
+    }
+
     /// Reads an item with the wanted properties only. The item is known to be valid JSON: what is
     /// not wanted is skipped without a look.
     pub fn read(&self, bytes: &[u8]) -> Result<Value> {
