@@ -35,6 +35,11 @@ fn every_case_is_measured_and_no_answer_is_wrong() {
         "million",
         "few due",
         "mass expiry",
+        "equality",
+        "order by",
+        "count",
+        "reindex",
+        "indexed create",
     ];
     for case in cases {
         let judged = |figure: &&Value| figure["case"] == case && !figure["met"].is_null();

@@ -18,7 +18,18 @@ pub struct Connection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer<'a> {
     pub status: u16,
+    /// Status line and header lines.
+    pub head: &'a [u8],
     pub body: &'a [u8],
+}
+
+/// The value of a header of this head, by its name in lower case.
+pub fn header_of<'h>(head: &'h [u8], name: &str) -> Option<&'h str> {
+    let name = format!("{name}:");
+    head.split(|byte| *byte == b'\n')
+        .find_map(|line| header(line, name.as_bytes()))
+        .and_then(|value| std::str::from_utf8(value).ok())
+        .map(str::trim)
 }
 
 impl Connection {
@@ -43,6 +54,7 @@ impl Connection {
                 let body = head.length..head.length + head.body_length;
                 return Ok(Answer {
                     status: head.status,
+                    head: self.buffer.get(..head.length).unwrap_or_default(),
                     body: self.buffer.get(body).unwrap_or_default(),
                 });
             }
@@ -154,6 +166,9 @@ mod tests {
             body_length: 12,
         };
         assert_eq!(Head::parse(text).unwrap(), Some(head));
+        assert_eq!(header_of(text, "etag"), Some("\"1\""));
+        assert_eq!(header_of(text, "content-length"), Some("12"));
+        assert_eq!(header_of(text, "body"), None);
     }
 
     #[test]

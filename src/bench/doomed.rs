@@ -168,7 +168,14 @@ mod tests {
         ];
         for (sent, answered, status, body, expected) in table {
             doomed.sent_second = sent;
-            let counter = doomed.judge(Answer { status, body }, answered);
+            let counter = doomed.judge(
+                Answer {
+                    status,
+                    head: b"",
+                    body,
+                },
+                answered,
+            );
             assert!(
                 std::ptr::eq(counter, expected),
                 "{sent} {answered} {status}"

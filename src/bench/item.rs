@@ -1,4 +1,4 @@
-//! The items that are written: 1 KB of JSON that does not compress to nothing.
+//! The items that are written. Those of 1 KB do not compress to nothing; those that are queried have properties to ask for.
 
 use std::io::Write as _;
 use std::sync::{Arc, LazyLock};
@@ -54,6 +54,94 @@ pub fn partition_key(number: u32) -> String {
     format!("p{:07}", number / BATCH_ITEMS)
 }
 
+/// What an item consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// One long text: [`ITEM_BYTES`] in all.
+    Payload,
+    /// A few properties to ask for, in a container of so many items: `group` is shared by ten items, `rank` and `score` are
+    /// different numbers from 0 on, the same number twice.
+    Simple { items: u32 },
+    /// Twenty properties.
+    Wide,
+}
+
+/// Items that share a group.
+pub const GROUP_ITEMS: u32 = 10;
+/// Spreads numbers: a prime larger than any number of items, so that each rank is there once.
+const RANK_STEP: u64 = 2_147_483_647;
+
+/// The group of that item: its items are far from each other.
+pub fn group(number: u32, items: u32) -> String {
+    format!("g{:08}", number % (items / GROUP_ITEMS).max(1))
+}
+
+fn rank(number: u32, items: u32) -> u64 {
+    u64::from(number) * RANK_STEP % u64::from(items.max(1))
+}
+
+impl Look {
+    /// Appends an item with this id and partition key; its number gives the values.
+    pub fn write(
+        self,
+        target: &mut Vec<u8>,
+        number: u32,
+        (id, partition_key): (&str, &str),
+        ttl: Option<u64>,
+        random: &mut Random,
+    ) {
+        if self == Self::Payload {
+            return write(target, id, partition_key, ttl, random);
+        }
+        // Writing to a vector cannot fail.
+        let _ = write!(target, r#"{{"id":"{id}","pk":"{partition_key}""#);
+        match self {
+            Self::Simple { items } => {
+                let (group, rank) = (group(number, items), rank(number, items));
+                let _ = write!(
+                    target,
+                    r#","group":"{group}","rank":{rank},"score":{rank},"price":{}.25,"active":{},"name":""#,
+                    random.below(1_000),
+                    number.is_multiple_of(2),
+                );
+                write_noise(target, 16, random);
+                target.push(b'"');
+            }
+            _ => write_wide(target, number, random),
+        }
+        if let Some(ttl) = ttl {
+            let _ = write!(target, r#","ttl":{ttl}"#);
+        }
+        target.push(b'}');
+    }
+}
+
+/// Eighteen properties: texts, numbers, truths.
+fn write_wide(target: &mut Vec<u8>, number: u32, random: &mut Random) {
+    for text in 0..8 {
+        let _ = write!(target, r#","text{text}":""#);
+        write_noise(target, 8 + text, random);
+        target.push(b'"');
+    }
+    for count in 0..6 {
+        let _ = write!(target, r#","count{count}":{}"#, random.below(1_000_000));
+    }
+    for amount in 0..2 {
+        let _ = write!(target, r#","amount{amount}":{}.5"#, random.below(100_000));
+    }
+    let _ = write!(
+        target,
+        r#","open":{},"paid":{}"#,
+        number.is_multiple_of(2),
+        number.is_multiple_of(3)
+    );
+}
+
+fn write_noise(target: &mut Vec<u8>, bytes: usize, random: &mut Random) {
+    let offset = random.below((NOISE_BYTES - ITEM_BYTES) as u32) as usize;
+    target.extend_from_slice(NOISE.get(offset..offset + bytes).unwrap_or_default());
+}
+
 /// Appends an item of exactly [`ITEM_BYTES`].
 pub fn write(
     target: &mut Vec<u8>,
@@ -70,8 +158,7 @@ pub fn write(
     }
     target.extend_from_slice(br#""payload":""#);
     let room = ITEM_BYTES.saturating_sub(target.len() - start + 2);
-    let offset = random.below((NOISE_BYTES - ITEM_BYTES) as u32) as usize;
-    target.extend_from_slice(NOISE.get(offset..offset + room).unwrap_or_default());
+    write_noise(target, room, random);
     target.extend_from_slice(br#""}"#);
 }
 
@@ -91,6 +178,30 @@ mod tests {
             assert_eq!(item["pk"], "p0000000");
             assert_eq!(item.get("ttl").and_then(|ttl| ttl.as_u64()), ttl);
         }
+    }
+
+    #[test]
+    fn items_have_what_is_asked_for() {
+        let items = 1_000;
+        let mut random = Random::new(1);
+        let mut ranks = std::collections::BTreeSet::new();
+        let mut of_group = 0;
+        for number in 0..items {
+            let mut text = Vec::new();
+            let look = Look::Simple { items };
+            look.write(&mut text, number, ("i", "p"), None, &mut random);
+            let item: serde_json::Value = serde_json::from_slice(&text).unwrap();
+            assert_eq!(item["rank"], item["score"]);
+            ranks.insert(item["rank"].as_u64().unwrap());
+            of_group += u32::from(item["group"] == group(7, items));
+        }
+        assert_eq!(of_group, GROUP_ITEMS);
+        assert!(ranks.into_iter().eq(0..u64::from(items)));
+        let mut text = Vec::new();
+        Look::Wide.write(&mut text, 3, ("i", "p"), Some(9), &mut random);
+        let item: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(item["ttl"], 9);
+        assert_eq!(item.as_object().unwrap().len(), 20 + 1);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod measure;
 mod node;
 mod options;
 mod process;
+mod query;
 mod report;
 mod request;
 mod scripts;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::connection::Connection;
+use super::connection::{Connection, header_of};
 use super::process::{Scratch, Server, free_port};
 use super::request::{DATABASE, Request, container_link};
 use super::scripts::Cargo;
@@ -116,6 +116,12 @@ impl Node {
     /// Sends one request on a connection of its own; the body of a 2xx answer and how long it
     /// took from the request to the answer.
     pub async fn ask(&self, request: &Request<'_>) -> Result<(Vec<u8>, Duration)> {
+        let told = self.ask_for_head(request).await?;
+        Ok((told.body, told.latency))
+    }
+
+    /// Sends one request on a connection of its own; its 2xx answer.
+    pub async fn ask_for_head(&self, request: &Request<'_>) -> Result<Told> {
         let mut bytes = Vec::new();
         request.write(&mut bytes, &self.signer, unix_seconds());
         let what = format!("{} {}", request.verb, request.path);
@@ -183,11 +189,28 @@ impl Node {
         }
     }
 
+    /// How far a change of a container's index has come, in percent.
+    pub async fn index_progress(&self, id: &str) -> Result<u8> {
+        let link = container_link(id);
+        let request = Request {
+            verb: "GET",
+            path: &format!("/{link}"),
+            resource_type: "colls",
+            link: &link,
+            headers: vec![("x-ms-documentdb-populatequotainfo", "True")],
+            body: b"",
+        };
+        let told = self.ask_for_head(&request).await?;
+        told.header("x-ms-documentdb-collection-index-transformation-progress")
+            .and_then(|percent| percent.parse().ok())
+            .ok_or_else(|| Error::unavailable("a container does not say how far its index is"))
+    }
+
     /// The sum of all series of a counter; 0 before it is first counted.
     pub async fn counter(&self, name: &str) -> Result<u64> {
         let request = b"GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
-        let (body, _) = exchange(self.health_port, request, "GET /metrics").await?;
-        Ok(counter_sum(&String::from_utf8_lossy(&body), name))
+        let told = exchange(self.health_port, request, "GET /metrics").await?;
+        Ok(counter_sum(&String::from_utf8_lossy(&told.body), name))
     }
 
     /// Waits until the node has done what it does behind its answers (flushes, compactions), but
@@ -206,7 +229,21 @@ impl Node {
     }
 }
 
-async fn exchange(port: u16, request: &[u8], what: &str) -> Result<(Vec<u8>, Duration)> {
+/// An answer that is kept.
+pub struct Told {
+    head: Vec<u8>,
+    pub body: Vec<u8>,
+    /// From the request to the whole answer.
+    pub latency: Duration,
+}
+
+impl Told {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        header_of(&self.head, name)
+    }
+}
+
+async fn exchange(port: u16, request: &[u8], what: &str) -> Result<Told> {
     let failed = |error| Error::unavailable(format!("{what} failed: {error}"));
     let mut connection = Connection::open(port).await.map_err(failed)?;
     let sent = Instant::now();
@@ -220,7 +257,11 @@ async fn exchange(port: u16, request: &[u8], what: &str) -> Result<(Vec<u8>, Dur
             answer.status
         )));
     }
-    Ok((answer.body.to_owned(), latency))
+    Ok(Told {
+        head: answer.head.to_owned(),
+        body: answer.body.to_owned(),
+        latency,
+    })
 }
 
 fn container_definition(id: &str, properties: &Value) -> String {

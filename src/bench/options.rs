@@ -63,6 +63,16 @@ pub enum CaseName {
     FewDue,
     /// All items fall due within five seconds
     MassExpiry,
+    /// Queries for ten of all items by an indexed property
+    Equality,
+    /// The first ten of all items in the order of an indexed property
+    OrderBy,
+    /// Counts of all items, by the index and by a scan
+    Count,
+    /// Creates of items with twenty properties, with and without an index
+    IndexedCreate,
+    /// A new index over all items while others read and write
+    Reindex,
 }
 
 impl NodeBench {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use actix_web::web;
+use actix_web::{http::header::HeaderName, web};
 use futures_util::future::join_all;
 use serde_json::{Map, Value};
 
@@ -27,6 +27,8 @@ use crate::{
 
 /// Operations of one batch.
 const BATCH_OPERATIONS_MAX: usize = 100;
+/// The result of an operation that was not carried out because of another one's failure.
+const NOT_DONE: &[u8] = br#"{"statusCode":424,"requestCharge":0}"#;
 
 pub async fn batch(
     call: &Call<'_>,
@@ -126,7 +128,7 @@ fn rolled_back(
 ) -> Response {
     let results = (0..count).map(|place| match place == failed {
         true => failure(error),
-        false => br#"{"statusCode":424,"requestCharge":0}"#.to_vec(),
+        false => NOT_DONE.to_vec(),
     });
     let (range_id, lsn) = served.unwrap_or_else(|| {
         container.shards.first().map_or((0, 0), |shard| {
@@ -153,7 +155,8 @@ async fn bulk(
     operations: Vec<Value>,
     bytes: usize,
 ) -> Result<Response> {
-    let share = bytes / operations.len().max(1);
+    let count = operations.len();
+    let share = bytes / count.max(1);
     let pending = operations.into_iter().map(|operation| {
         let prepared = bulk_operation(container, operation, share);
         async move {
@@ -168,7 +171,12 @@ async fn bulk(
             Ok((result?, range_id, lsn))
         }
     });
-    let results: Vec<Result<(Done, u32, u64)>> = join_all(pending).await;
+    let results: Vec<Result<(Done, u32, u64)>> =
+        if flag_is_off(call, &headers::BATCH_CONTINUE_ON_ERROR) {
+            until_failure(pending).await
+        } else {
+            join_all(pending).await
+        };
     let minimal = request::wants_minimal(call.request);
     let (range_id, lsn) = results
         .iter()
@@ -188,6 +196,7 @@ async fn bulk(
             Ok((done, ..)) => success(done, minimal),
             Err(error) => failure(error),
         })
+        .chain((results.len()..count).map(|_| NOT_DONE.to_vec()))
         .collect();
     Ok(finish(
         container,
@@ -197,6 +206,28 @@ async fn bulk(
         range_id,
         lsn,
     ))
+}
+
+/// Carries out one after the other, up to the first that fails.
+async fn until_failure<T>(
+    pending: impl Iterator<Item = impl Future<Output = Result<T>>>,
+) -> Vec<Result<T>> {
+    let mut results = Vec::new();
+    for operation in pending {
+        let result = operation.await;
+        let failed = result.is_err();
+        results.push(result);
+        if failed {
+            break;
+        }
+    }
+    results
+}
+
+/// Whether a header says `false`; being absent says nothing.
+fn flag_is_off(call: &Call<'_>, name: &HeaderName) -> bool {
+    request::text(call.request, name)
+        .is_some_and(|value| value.trim().eq_ignore_ascii_case("false"))
 }
 
 fn bulk_operation(

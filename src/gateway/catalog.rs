@@ -33,6 +33,8 @@ use crate::{
 
 /// What the quota headers say an item may have, in KB.
 const ITEM_KB_MAX: u64 = 2 * 1024;
+/// What they say a container may have, in KB: the figure that clients know; nothing enforces it.
+const CONTAINER_KB_MAX: u64 = 10 * 1024 * 1024;
 
 async fn object(payload: web::Payload) -> Result<Map<String, Value>> {
     json::parse_object(&request::body(payload).await?)
@@ -315,28 +317,33 @@ fn with_statistics(route: &ContainerRoute) -> Result<Bytes> {
 }
 
 fn add_quota(response: &mut Response, route: &ContainerRoute) {
-    let states = route
-        .shards
-        .iter()
-        .filter_map(|shard| shard.view().ok())
-        .map(|view| view.state());
-    let (documents, bytes) = states.fold((0, 0), |(documents, bytes), state| {
-        (documents + state.documents, bytes + state.bytes)
-    });
+    let (mut documents, mut bytes) = (0, 0);
+    // The container is as far as the shard that is least so.
+    let (mut transformed, mut lazily) = (100, None);
+    for view in route.shards.iter().filter_map(|shard| shard.view().ok()) {
+        let state = view.state();
+        documents += state.documents;
+        bytes += state.bytes;
+        let (new, lazy) = view.index_progress();
+        transformed = transformed.min(new);
+        lazily = lazy.map(|lazy| lazy.min(lazily.unwrap_or(100))).or(lazily);
+    }
     let kilobytes = bytes.div_ceil(1024);
     let usage = format!(
         "documentSize=0;documentsSize={kilobytes};documentsCount={documents};collectionSize={kilobytes};"
     );
-    let quota =
-        format!("documentSize={ITEM_KB_MAX};documentsSize=-1;documentsCount=-1;collectionSize=-1;");
+    let quota = format!(
+        "documentSize={ITEM_KB_MAX};documentsSize=-1;documentsCount=-1;collectionSize={CONTAINER_KB_MAX};"
+    );
     response
         .header(headers::RESOURCE_QUOTA, quota)
         .header(headers::RESOURCE_USAGE, usage)
-        .number(headers::INDEX_TRANSFORMATION_PROGRESS, 100);
-    if route.container.definition.indexing_policy.mode
-        == crate::model::indexing_policy::IndexingMode::Lazy
-    {
-        response.number(headers::LAZY_INDEXING_PROGRESS, 100);
+        .number(
+            headers::INDEX_TRANSFORMATION_PROGRESS,
+            u64::from(transformed),
+        );
+    if let Some(lazily) = lazily {
+        response.number(headers::LAZY_INDEXING_PROGRESS, u64::from(lazily));
     }
 }
 

@@ -13,6 +13,7 @@ header_names! {
     ALT_CONTENT_PATH = "x-ms-alt-content-path";
     AUTOPILOT_SETTINGS = "x-ms-cosmos-offer-autopilot-settings";
     BATCH_ATOMIC = "x-ms-cosmos-batch-atomic";
+    BATCH_CONTINUE_ON_ERROR = "x-ms-cosmos-batch-continue-on-error";
     BATCH_REQUEST = "x-ms-cosmos-is-batch-request";
     CHANGE_FEED_WIRE_FORMAT = "x-ms-cosmos-changefeed-wire-format-version";
     CONSISTENCY_LEVEL = "x-ms-consistency-level";

@@ -128,11 +128,8 @@ impl Indexing<'_> {
     /// What changes in the index when `new` takes the place of `old`. An expired version is not for us: its entries say
     /// that they are dead, and leave with the files they are in.
     pub fn changes(&self, old: Option<&Stored<Bytes>>, new: Option<Version<'_>>) -> IndexChanges {
-        let Some(header) = new
-            .as_ref()
-            .map(|new| &new.stored.header)
-            .or(old.map(|old| &old.header))
-        else {
+        let (new, mut draft) = new.map_or((None, None), |new| (Some(new.stored), new.draft));
+        let Some(Stored { header, .. }) = new.or(old) else {
             return IndexChanges::default();
         };
         let mut changes = IndexChanges {
@@ -140,13 +137,12 @@ impl Indexing<'_> {
             generations: Vec::new(),
         };
         let mut old_body = Parsed::new(old.map(Stored::body));
-        let mut new_body = Parsed::new(new.as_ref().map(|new| new.stored.body()));
-        let mut draft = new.as_ref().and_then(|new| new.draft.clone());
+        let mut new_body = Parsed::new(new.map(Stored::body));
         for (generation, live) in self.live() {
             let mut new_shape = None;
             let mut added = TermList::default();
-            if let Some(new) = &new
-                && generation.takes(new.stored.header.position.lsn)
+            if let Some(new) = new
+                && generation.takes(new.header.position.lsn)
             {
                 let terms = match draft
                     .take_if(|(fingerprint, _)| *fingerprint == live.indexer.fingerprint)
@@ -157,7 +153,7 @@ impl Indexing<'_> {
                         .map(|object| DraftTerms::new(&live.indexer, object)),
                 };
                 if let Some(terms) = terms {
-                    (added, new_shape) = live.terms(terms, new.stored.header.ts);
+                    (added, new_shape) = live.terms(terms, new.header.ts);
                 }
             }
             let mut removed = TermList::default();

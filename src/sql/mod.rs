@@ -7,8 +7,8 @@
 //! [`execute`]. *Undefined* is `None` everywhere, never confused with null.
 //!
 //! Beside that way stand [`plan`] (how a client runs a query on several partitions), [`partition`]
-//! (the partition keys a filter allows), [`wanted`] (the properties a query looks at) and
-//! [`computed`] (the container's computed properties).
+//! (the partition keys a filter allows), [`wanted`] (the properties a query looks at),
+//! [`stored_item`] (reading them) and [`computed`] (the container's computed properties).
 
 pub mod ast;
 mod bind;
@@ -27,6 +27,7 @@ mod plan;
 mod print;
 mod program;
 mod query;
+mod stored_item;
 mod wanted;
 
 pub use compare::{canonical_key, compare_ordering};
@@ -36,6 +37,7 @@ pub use execute::{Execution, FinishedRow, Partial, TermAggregate, TermResult, co
 pub use partition::PartitionKeys;
 pub use plan::{Features, Plan, plan};
 pub use query::{Condition, ItemRows, OffsetLimit, Query, Row, Shape};
+pub use stored_item::ItemReader;
 pub use wanted::Wanted;
 
 #[cfg(test)]

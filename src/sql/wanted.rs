@@ -1,13 +1,8 @@
-//! Which properties of an item a query looks at, and reading only those from stored JSON: most of
-//! the cost of a scan is building values that nobody looks at.
+//! Which properties of an item a query looks at.
 
 use super::ast::{Collection, Expr, SelectQuery, Selection, Source, Step};
 use super::computed::ComputedProperties;
 use super::query::returns_items;
-use crate::model::error::{Error, Result};
-use serde::Deserializer;
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
-use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -37,18 +32,6 @@ impl Wanted {
     /// Whether it is enough to know that there is an item.
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::Only(names) if names.is_empty())
-    }
-
-    /// Reads an item with the wanted properties only. The item is known to be valid JSON: what is
-    /// not wanted is skipped without a look.
-    pub fn read(&self, bytes: &[u8]) -> Result<Value> {
-        let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-        let read = match self {
-            Self::All => serde_json::from_slice(bytes),
-            Self::Only(names) if names.is_empty() => return Ok(Value::Object(Map::new())),
-            Self::Only(names) => Properties(names).deserialize(&mut deserializer),
-        };
-        read.map_err(|error| Error::internal(format!("a stored item cannot be read: {error}")))
     }
 }
 
@@ -129,67 +112,6 @@ impl Collector<'_> {
     }
 }
 
-/// Reads an object with some of its properties.
-struct Properties<'n>(&'n [String]);
-
-impl<'de> DeserializeSeed<'de> for Properties<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Properties<'_> {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an item")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-        let mut object = Map::with_capacity(self.0.len());
-        while let Some(wanted) = map.next_key_seed(Name(self.0))? {
-            match wanted {
-                Some(name) => {
-                    object.insert(name.to_owned(), map.next_value()?);
-                }
-                None => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(Value::Object(object))
-    }
-}
-
-/// One of the names, or none.
-struct Name<'n>(&'n [String]);
-
-impl<'de, 'n> DeserializeSeed<'de> for Name<'n> {
-    type Value = Option<&'n str>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl<'de, 'n> Visitor<'de> for Name<'n> {
-    type Value = Option<&'n str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a property name")
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self
-            .0
-            .iter()
-            .find(|wanted| *wanted == name)
-            .map(String::as_str))
-    }
-}
-
 /// Shown in logs and tests.
 impl fmt::Display for Wanted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -203,7 +125,7 @@ impl fmt::Display for Wanted {
 
 #[cfg(test)]
 mod tests {
-    use crate::sql::{ComputedProperties, Query};
+    use crate::sql::{ComputedProperties, ItemReader, Query};
     use serde_json::json;
 
     #[test]
@@ -248,20 +170,15 @@ mod tests {
             br#"{"id":"1","n":5,"deep":{"a":[1,{"b":"\u00e9"}]},"n\u0061me":"x","last":null}"#;
         let query =
             Query::parse("SELECT c.deep, c.name, c.none FROM c WHERE c.n = 5", &[]).unwrap();
-        let read = query.wanted().read(text).unwrap();
+        let mut reader = ItemReader::new(query.wanted());
+        let read = reader.read(text).unwrap();
         assert_eq!(
-            read,
+            *read,
             json!({"n": 5, "deep": {"a": [1, {"b": "é"}]}, "name": "x"})
         );
         assert_eq!(
-            query.project(&read).unwrap(),
+            query.project(read).unwrap(),
             [json!({"deep": {"a": [1, {"b": "é"}]}, "name": "x"})]
-        );
-        assert!(query.wanted().read(b"{\"id\":").is_err());
-        assert!(query.wanted().read(b"5").is_err());
-        assert!(
-            query.wanted().read(b"{}x").is_ok(),
-            "what follows is not looked at"
         );
     }
 

@@ -435,6 +435,14 @@ impl Scan<'_> {
         }
     }
 
+    /// The value under the cursor; `None` at the end of the range.
+    pub fn value(&self) -> Result<Option<&[u8]>, EngineError> {
+        match self.iterator.value() {
+            Some(value) => Ok(Some(value)),
+            None => Ok(self.iterator.status().map(|()| None)?),
+        }
+    }
+
     pub fn advance(&mut self) {
         if self.iterator.valid() {
             self.iterator.next();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Context, SETTLE};
+use crate::bench::item::Look;
 use crate::bench::measure::{Compared, Extent, measure};
 use crate::bench::report::{Bar, Unit};
 use crate::bench::scripts::Creates;
@@ -33,8 +34,15 @@ pub async fn run(context: &Context<'_>) -> Result<()> {
     let (mut fsyncs, mut commands) = (0, 0);
     let mut behind = Duration::ZERO;
     for round in 0..context.options.rounds {
-        let scripts =
-            |load, connections| Creates::spread(signer, CONTAINER, 2 * round + load, connections);
+        let scripts = |load, connections| {
+            Creates::spread(
+                signer,
+                CONTAINER,
+                Look::Payload,
+                2 * round + load,
+                connections,
+            )
+        };
         let constant = measure(&yardstick, scripts(0, connections), context.extent()).await?;
         let alone = measure(&node.server, scripts(0, 1), alone_extent).await?;
         let before = (node.counter(FSYNCS).await?, node.counter(COMMANDS).await?);

@@ -1,10 +1,16 @@
 //! The cases: one file for each thing that a node has to reach.
 
+mod count;
 mod create;
+mod equality;
 mod few_due;
+mod indexed_create;
 mod mass_expiry;
 mod million;
+mod order_by;
 mod point_read;
+mod queried;
+mod reindex;
 mod startup;
 
 use std::cell::RefCell;
@@ -121,6 +127,12 @@ pub async fn run(options: &NodeBench, report: &RefCell<Report>) -> Result<()> {
     }
     if options.wants(CaseName::MassExpiry) {
         mass_expiry::run(&context).await?;
+    }
+    if queried::CASES.iter().any(|case| options.wants(*case)) {
+        queried::run(&context).await?;
+    }
+    if options.wants(CaseName::IndexedCreate) {
+        indexed_create::run(&context).await?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::{
     model::error::{Error, Result},
     router::actor::PageBounds,
     shard::select::Candidate,
-    sql::{Execution, FinishedRow, Flow, ItemRows, Query, Wanted, canonical_key},
+    sql::{Execution, FinishedRow, Flow, ItemReader, ItemRows, Query, Wanted, canonical_key},
 };
 
 /// Items that are looked at behind a full page, so that a last page is seldom followed by an empty one.
@@ -62,37 +62,34 @@ pub struct Reader<'q> {
     query: &'q Query,
     rows: ItemRows<'q>,
     returns_items: bool,
-    everything: Wanted,
+    /// What the conditions look at, or all that a row consists of.
+    items: ItemReader<'q>,
+    /// The item with all that its row consists of.
+    whole_items: ItemReader<'q>,
 }
 
 impl<'q> Reader<'q> {
     pub fn new(query: &'q Query) -> Self {
+        let returns_items = query.returns_items();
+        let whole = if returns_items {
+            &Wanted::All
+        } else {
+            query.wanted()
+        };
         Self {
             query,
             rows: query.item_rows(),
-            returns_items: query.returns_items(),
-            everything: Wanted::All,
+            returns_items,
+            items: ItemReader::new(query.wanted()),
+            whole_items: ItemReader::new(whole),
         }
     }
 
-    fn read(&self, item: &Candidate<'_>) -> Result<Value> {
-        self.query.wanted().read(item.body)
-    }
-
-    /// The item with all that its row consists of.
-    fn read_row(&self, item: &Candidate<'_>) -> Result<Value> {
-        if self.returns_items {
-            self.everything.read(item.body)
-        } else {
-            self.read(item)
-        }
-    }
-
-    fn matches(&self, item: &Candidate<'_>) -> Result<bool> {
+    fn matches(&mut self, item: &Candidate<'_>) -> Result<bool> {
         if item.matches || !self.query.filters() {
             return Ok(true);
         }
-        self.rows.matches(&self.read(item)?)
+        self.rows.matches(self.items.read(item.body)?)
     }
 }
 
@@ -162,7 +159,7 @@ impl Streaming {
 
     pub fn take(
         &mut self,
-        reader: &Reader<'_>,
+        reader: &mut Reader<'_>,
         item: &Candidate<'_>,
         part: usize,
     ) -> Result<Taken> {
@@ -188,10 +185,10 @@ impl Streaming {
             }
             self.found += 1;
         } else {
-            let value = reader.read(item)?;
+            let value = reader.items.read(item.body)?;
             let mut within = 0;
             let mut end = None;
-            reader.rows.each(&value, &mut |row| {
+            reader.rows.each(value, &mut |row| {
                 let Some(row) = row.value()? else {
                     return Ok(Flow::More);
                 };
@@ -350,16 +347,16 @@ impl Ordered {
     /// Takes an item; `sorted` says that those after it come later in the order.
     pub fn take(
         &mut self,
-        reader: &Reader<'_>,
+        reader: &mut Reader<'_>,
         item: &Candidate<'_>,
         part: usize,
         sorted: bool,
     ) -> Result<Taken> {
-        let value = reader.read(item)?;
+        let value = reader.items.read(item.body)?;
         let mut within = 0;
         let mut too_late = false;
         let Self { top, after, .. } = self;
-        reader.rows.each(&value, &mut |found| {
+        reader.rows.each(value, &mut |found| {
             let mut row = OrderedRow {
                 keys: found.keys()?,
                 tie: item.header.ordinal,
@@ -447,8 +444,8 @@ impl Whole {
         self.after.as_ref()
     }
 
-    pub fn take(&mut self, reader: &Reader<'_>, item: &Candidate<'_>) -> Result<Taken> {
-        let flow = self.execution.push(&reader.read_row(item)?)?;
+    pub fn take(&mut self, reader: &mut Reader<'_>, item: &Candidate<'_>) -> Result<Taken> {
+        let flow = self.execution.push(reader.whole_items.read(item.body)?)?;
         check_held(self.execution.held_bytes())?;
         Ok(match flow {
             Flow::More => Taken::More,

@@ -337,7 +337,7 @@ impl Run {
                 deadline: Some(deadline),
             },
         };
-        let reader = Reader::new(&self.query);
+        let mut reader = Reader::new(&self.query);
         let mut candidates = Candidates::open(view, &ask)?;
         let sorted = candidates.is_ordered();
         let looks_inside = !self.query.wanted().is_nothing();
@@ -357,9 +357,9 @@ impl Run {
             }
             let ordinal = item.header.ordinal;
             let taken = match &mut self.mode {
-                Mode::Streaming(streaming) => streaming.take(&reader, &item, self.at)?,
-                Mode::Ordered(ordered) => ordered.take(&reader, &item, self.at, sorted)?,
-                Mode::Whole(whole) => whole.take(&reader, &item)?,
+                Mode::Streaming(streaming) => streaming.take(&mut reader, &item, self.at)?,
+                Mode::Ordered(ordered) => ordered.take(&mut reader, &item, self.at, sorted)?,
+                Mode::Whole(whole) => whole.take(&mut reader, &item)?,
                 Mode::Gone => Taken::AllDone,
             };
             match taken {

@@ -19,6 +19,9 @@ use crate::{
     sql::{Partial, TermAggregate, TermResult},
 };
 
+/// Entries that are counted between two looks at the budget.
+const STRETCH_ENTRIES_MAX: usize = 256;
+
 /// Answers a COUNT, MIN or MAX without reading items, exact to the second of expiry; `None` when the index cannot, and items must be read.
 pub fn from_index(view: &ShardView, ask: &Ask<'_>) -> Result<Option<FromIndex>> {
     let Some(aggregates) = ask.query.term_aggregates() else {
@@ -179,10 +182,7 @@ impl Plan {
         let wants_max = aggregates
             .iter()
             .any(|one| matches!(one, TermAggregate::Max(_)));
-        let mut spent = Spent {
-            budget: ask.budget,
-            examined: 0,
-        };
+        let mut spent = Spent::new(ask.budget);
         let mut count = 0;
         let mut resume = None;
         if counts {
@@ -192,8 +192,10 @@ impl Plan {
                     resume = Some(items.entries.resume_at());
                     break;
                 }
-                spent.examined += 1;
-                count += u64::from(items.passes()?);
+                let left = spent.budget.entries_max.saturating_sub(spent.examined);
+                let stretch = items.count(left.clamp(1, STRETCH_ENTRIES_MAX))?;
+                spent.examined += stretch.entries;
+                count += stretch.live;
             }
         }
         // The extremes are those of the whole, on every page: they may be taken in more than once.

@@ -132,18 +132,30 @@ enum Source<'v> {
 struct Spent {
     budget: Budget,
     examined: usize,
+    /// The clock is looked at again when so many were.
+    next_look: usize,
 }
 
 impl Spent {
+    fn new(budget: Budget) -> Self {
+        Self {
+            budget,
+            examined: 0,
+            next_look: ENTRIES_PER_LOOK_AT_THE_CLOCK,
+        }
+    }
+
     /// However small the budget, a selection gets on.
-    fn is_over(&self) -> bool {
-        self.examined > 0
-            && (self.examined >= self.budget.entries_max
-                || (self.examined.is_multiple_of(ENTRIES_PER_LOOK_AT_THE_CLOCK)
-                    && self
-                        .budget
-                        .deadline
-                        .is_some_and(|deadline| Instant::now() >= deadline)))
+    fn is_over(&mut self) -> bool {
+        if self.examined >= self.budget.entries_max.max(1) {
+            return true;
+        }
+        if self.examined < self.next_look {
+            return false;
+        }
+        self.next_look = self.examined + ENTRIES_PER_LOOK_AT_THE_CLOCK;
+        let deadline = self.budget.deadline;
+        deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 }
 
@@ -181,10 +193,7 @@ impl<'v> Candidates<'v> {
             source,
             ordered,
             used,
-            spent: Spent {
-                budget,
-                examined: 0,
-            },
+            spent: Spent::new(budget),
             paused: false,
         }
     }

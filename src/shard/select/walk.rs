@@ -48,6 +48,8 @@ pub struct Walk<'v> {
     scan: Scan<'v>,
     /// Whether the cursor stands on an entry of the leg, the one that is current.
     under_way: bool,
+    /// Whether it stands behind that one already.
+    ahead: bool,
     /// Where the first step goes instead of to the beginning.
     resume: Option<Resume>,
     at_resume: bool,
@@ -63,6 +65,13 @@ enum Leg {
         missing: bool,
     },
     Ordinals(Vec<u64>),
+}
+
+/// Entries, and those of them whose items live.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Count {
+    pub entries: usize,
+    pub live: u64,
 }
 
 struct Resume {
@@ -143,6 +152,7 @@ impl<'v> Walk<'v> {
             leg: 0,
             scan,
             under_way: false,
+            ahead: false,
             resume,
             at_resume: false,
             ordinal: 0,
@@ -184,6 +194,7 @@ impl<'v> Walk<'v> {
             }
             self.leg += 1;
             self.under_way = false;
+            self.ahead = false;
             self.next_ordinal = 0;
         }
     }
@@ -271,7 +282,9 @@ impl<'v> Walk<'v> {
                 self.at_resume = stands_there;
             }
         } else if self.under_way {
-            self.step();
+            if !std::mem::take(&mut self.ahead) {
+                self.step();
+            }
         } else if self.backwards {
             self.scan.seek_back(to);
             // The end is not part of the range.
@@ -298,6 +311,35 @@ impl<'v> Walk<'v> {
         }
         (_, self.ordinal) = damaged(keys::index_entry_parts(key))?;
         Ok(true)
+    }
+
+    /// Counts the entry under the cursor and those that follow it in its leg, at most so many, forwards: cheaper than a look at each
+    /// of them. The walk goes on behind them.
+    pub fn count(&mut self, entries_max: usize, is_live: impl Fn(&[u8]) -> bool) -> Result<Count> {
+        let mut count = Count::default();
+        let Some(Leg::Range { to, .. }) = self.legs.get(self.leg) else {
+            return Ok(count);
+        };
+        // The cursor ends by itself where the last leg does.
+        let is_last = self.leg + 1 == self.legs.len();
+        while count.entries < entries_max {
+            let value = if is_last {
+                self.scan.value()?
+            } else {
+                let entry = self.scan.entry()?;
+                entry
+                    .filter(|(key, _)| *key < to.as_slice())
+                    .map(|(_, value)| value)
+            };
+            let Some(value) = value else {
+                break;
+            };
+            count.entries += 1;
+            count.live += u64::from(is_live(value));
+            self.scan.advance();
+        }
+        self.ahead = true;
+        Ok(count)
     }
 
     fn step(&mut self) {
