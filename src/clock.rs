@@ -104,10 +104,9 @@ impl Clock {
         if self.0.purging_paused.swap(paused, Ordering::Relaxed) == paused {
             return;
         }
-        metrics::gauge!(crate::telemetry::EXPIRY_PAUSED).set(f64::from(u8::from(paused)));
         match verdict {
             Verdict::Suspect { ahead_seconds } => {
-                metrics::counter!(crate::telemetry::CLOCK_JUMPS).increment(1);
+                crate::telemetry::expiry::clock_jumped();
                 warn!(
                     ahead_seconds,
                     "the clock jumped forward; purging is paused until it is confirmed or has lasted"
@@ -127,6 +126,15 @@ impl Clock {
             guard.confirm(wall_seconds(), self.0.started.elapsed());
         }
         self.heed(Verdict::Settled);
+    }
+
+    /// How long ago a second began; zero when it has not.
+    pub fn seconds_since(&self, second: i64) -> f64 {
+        let fraction = match &self.0.source {
+            Source::System => f64::from(wall().subsec_nanos()) / 1e9,
+            Source::Manual(_) => 0.0,
+        };
+        ((self.now() - second) as f64 + fraction).max(0.0)
     }
 
     fn issued(&self) -> i64 {

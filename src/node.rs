@@ -30,10 +30,14 @@ use crate::{
     model::error::Error,
     shard::host::{Admission, ShardHost},
     store::SharedResources,
+    telemetry::Exporter,
 };
 
 /// How often the clock is read and kept.
 const CLOCK_TICK: Duration = Duration::from_secs(1);
+
+/// How often histograms are tidied.
+const METRICS_TICK: Duration = Duration::from_secs(1);
 
 /// Why a node could not start.
 #[derive(Debug)]
@@ -72,7 +76,8 @@ impl From<Error> for Failure {
 pub fn run(settings: Settings) -> Result<(), Failure> {
     start_log(&settings);
     let metrics =
-        crate::telemetry::install().map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
+        Exporter::install().map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
+    crate::telemetry::register_node();
     actix::System::new().block_on(serve(settings, metrics))
 }
 
@@ -90,10 +95,7 @@ fn start_log(settings: &Settings) {
     };
 }
 
-async fn serve(
-    settings: Settings,
-    metrics: metrics_exporter_prometheus::PrometheusHandle,
-) -> Result<(), Failure> {
+async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     let server = &settings.server;
     let keys = if settings.auth.enabled {
         Some(KeySource::open(
@@ -140,13 +142,14 @@ async fn serve(
     let health = Health {
         table,
         clock: Arc::clone(&clock),
-        metrics,
+        metrics: metrics.clone(),
     };
     let health = server::health(health_listener, health)
         .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
 
     announce(&endpoint, health_port, &settings, keys.as_ref());
     watch_clock(Arc::clone(&clock));
+    tidy_metrics(metrics);
     if let Some(keys) = keys {
         watch_keys(
             keys,
@@ -291,6 +294,17 @@ fn watch_clock(clock: Arc<ClockKeeper>) {
             let clock = Arc::clone(&clock);
             // It may write a file.
             let _ = tokio::task::spawn_blocking(move || clock.store()).await;
+        }
+    });
+}
+
+/// Histograms keep every value until they are tidied.
+fn tidy_metrics(metrics: Exporter) {
+    actix::spawn(async move {
+        loop {
+            tokio::time::sleep(METRICS_TICK).await;
+            let metrics = metrics.clone();
+            let _ = tokio::task::spawn_blocking(move || metrics.tidy()).await;
         }
     });
 }

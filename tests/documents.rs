@@ -5,6 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bolide::config::{Settings, setting_names};
+use bolide::telemetry::{
+    self,
+    containers::CONTAINER_LABELS_MAX,
+    metric::{Kind, Metric, Values},
+    table::{DRIVER_METRICS, NODE_THEMES},
+};
 use regex::Regex;
 use serde_json::Value;
 
@@ -91,14 +97,68 @@ fn section_of_toml(file: &str, name: &str) -> String {
 
 #[test]
 fn every_metric_is_in_the_readme() {
-    let name = Regex::new(r"\bbolide_[a-z_]+\b").unwrap();
-    let names = |text: &str| -> BTreeSet<String> {
-        let found = name.find_iter(text);
-        found.map(|found| found.as_str().to_owned()).collect()
-    };
-    let defined = names(&read("src/telemetry/mod.rs"));
-    assert!(defined.len() > 3, "no metrics were found: {defined:?}");
-    assert_eq!(names(&section(&read("README.md"), "### Metrics")), defined);
+    let readme = read("README.md");
+    let node = NODE_THEMES.iter().flat_map(|(_, theme)| *theme).copied();
+    assert_metrics(&section(&readme, "### Metrics"), node);
+    let driver = DRIVER_METRICS.iter().copied();
+    assert_metrics(&section(&readme, "### Metrics of the load driver"), driver);
+}
+
+/// A section has exactly these metrics, and the values of their labels.
+fn assert_metrics(section: &str, metrics: impl Iterator<Item = &'static Metric>) {
+    let (mut wanted, mut labels) = (BTreeSet::new(), BTreeMap::new());
+    for metric in metrics {
+        let names: Vec<&str> = metric.labels.iter().map(|label| label.name).collect();
+        let names = match names.as_slice() {
+            [] => "–".to_owned(),
+            names => names.join(", "),
+        };
+        let (name, kind) = (metric.name.to_owned(), metric.kind.text().to_owned());
+        let (unit, help) = (metric.unit.to_owned(), metric.help.to_owned());
+        wanted.insert(vec![name, kind, unit, names, help]);
+        labels.extend(metric.labels.iter().map(|label| (label.name, label.values)));
+    }
+    let rows = rows(section);
+    let of_metrics = rows
+        .iter()
+        .filter(|row| row.len() == 5 && row[0] != "metric");
+    assert_eq!(of_metrics.cloned().collect::<BTreeSet<_>>(), wanted);
+    let of_labels = rows
+        .iter()
+        .filter(|row| row.len() == 2 && row[0] != "label");
+    let told: BTreeMap<&str, &str> = of_labels.map(|row| (&*row[0], &*row[1])).collect();
+    assert!(told.keys().eq(labels.keys()), "{told:?}");
+    for (name, values) in labels {
+        match values {
+            Values::Listed(values) => assert_eq!(told[name], values.join(", ")),
+            Values::Containers => {
+                let bound = format!("first {CONTAINER_LABELS_MAX} containers");
+                assert!(told[name].contains(&bound), "{bound}: {}", told[name]);
+            }
+            Values::Version => {}
+        }
+    }
+}
+
+/// Names as Prometheus wants them: base units, and what goes up for ever is called a total.
+#[test]
+fn every_metric_is_named_by_the_rules() {
+    let mut names = BTreeSet::new();
+    for metric in telemetry::table::all() {
+        let name = metric.name;
+        assert!(names.insert(name), "{name} is there twice");
+        let prefix = name.starts_with("bolide_") || name.starts_with("process_");
+        assert!(prefix, "{name}");
+        let unit = ["seconds", "bytes"].contains(&metric.unit);
+        assert!(!unit || name.contains(metric.unit), "the unit of {name}");
+        if name != "process_cpu_seconds_total" {
+            let counts = metric.kind == Kind::Counter;
+            assert_eq!(counts, name.ends_with("_total"), "{name}");
+        }
+        if let Kind::Histogram(buckets) = metric.kind {
+            assert!(buckets.is_sorted() && !buckets.is_empty(), "{name}");
+        }
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 use tracing::{info, warn};
 
-use super::catalog_file;
+use super::{catalog_file, progress};
 use crate::{
     clock::Clock,
     index::Indexer,
@@ -23,12 +23,18 @@ use crate::{
         rid::{ContainerRid, OfferRid},
         ttl::DefaultTtl,
     },
-    router::{ContainerRoute, RoutingTable, budget::Budget, table::computed_properties},
+    router::{
+        ContainerRoute, RoutingTable,
+        budget::{Budget, Budgets},
+        table::computed_properties,
+    },
     shard::{
         facts::ShardFacts,
         host::{ShardHandle, ShardHost},
+        progress::index_progress,
     },
     sql::ComputedProperties,
+    telemetry::containers::ContainerSeries,
 };
 
 /// How containers are made.
@@ -45,6 +51,7 @@ pub struct Coordinator {
     host: Arc<ShardHost>,
     shards: Shards,
     table: Arc<ArcSwap<RoutingTable>>,
+    budgets: Budgets,
     policy: Policy,
 }
 
@@ -64,18 +71,24 @@ impl Coordinator {
         {
             let opened = open_shards(&host, container);
             // A crash between storing the catalog and telling the shards leaves them behind it.
+            let default = container.definition.default_ttl;
+            let policy = &container.definition.indexing_policy;
             for shard in &opened {
-                shard.catch_up_default_ttl(container.definition.default_ttl);
-                shard.catch_up_index(&container.definition.indexing_policy);
+                let rebuild = shard
+                    .view()
+                    .is_ok_and(|view| rebuilds(policy.mode, view.state().rules.default, default));
+                shard.catch_up_index(policy, rebuild);
+                shard.catch_up_default_ttl(default);
             }
             shards.insert(container.rid, opened);
         }
-        let coordinator = Self {
+        let mut coordinator = Self {
             folder,
             catalog: Arc::new(catalog),
             host,
             shards,
             table: Arc::default(),
+            budgets: Budgets::default(),
             policy,
         };
         coordinator.publish();
@@ -91,41 +104,51 @@ impl Coordinator {
     }
 
     /// Puts the routing table in force.
-    fn publish(&self) {
-        let routes = self.catalog.databases.iter().flat_map(|(name, database)| {
-            database
-                .containers
-                .iter()
-                .filter_map(move |(id, container)| self.route(name, database, id, container))
-        });
-        self.table.store(Arc::new(RoutingTable::new(
-            Arc::clone(&self.catalog),
-            routes.map(Arc::new).collect(),
-        )));
+    fn publish(&mut self) {
+        let catalog = Arc::clone(&self.catalog);
+        let mut routes = Vec::new();
+        for (name, database) in &catalog.databases {
+            for (id, container) in &database.containers {
+                let route = self.route(name, database, id, container);
+                routes.extend(route.map(Arc::new));
+            }
+        }
+        self.table
+            .store(Arc::new(RoutingTable::new(catalog, routes)));
+        self.budgets.retain_shared();
+    }
+
+    /// The bucket that a container's requests draw on.
+    fn budget(&mut self, database: &Database, container: &Container) -> Arc<Budget> {
+        let offer = self.catalog.offer_for(database, container);
+        match offer.filter(|_| self.policy.enforce_throughput) {
+            Some(offer) => {
+                let units = offer.throughput.request_units_per_second();
+                self.budgets.of_offer(&offer.rid, units)
+            }
+            None => Budget::unlimited(),
+        }
     }
 
     fn route(
-        &self,
+        &mut self,
         database_id: &str,
         database: &Database,
         id: &str,
         container: &Container,
     ) -> Option<ContainerRoute> {
-        let throughput = self.catalog.throughput_of(database, container);
-        let units = throughput
-            .filter(|_| self.policy.enforce_throughput)
-            .map(|throughput| throughput.request_units_per_second());
         Some(ContainerRoute {
             database: database_id.to_owned(),
             id: id.to_owned(),
             json: container_json(container).into(),
             shards: self.shards.get(&container.rid)?.clone(),
-            budget: Budget::new(units),
+            budget: self.budget(database, container),
             // Unique, and small enough for clients that keep numbers as doubles.
             session_version: i64::from(container.rid.database.0) << 20
                 | i64::from(container.rid.ordinal & 0xf_ffff),
             name_path: format!("dbs/{database_id}/colls/{id}").into(),
             rid_text: container.rid.to_text().into(),
+            series: ContainerSeries::of(database_id, id),
             indexer: Indexer::for_writers(&container.definition.indexing_policy),
             computed: computed(container),
             container: container.clone(),
@@ -158,6 +181,15 @@ impl Coordinator {
 
 impl Actor for Coordinator {
     type Context = Context<Self>;
+
+    /// Goes on following what a restart has interrupted.
+    fn started(&mut self, _: &mut Self::Context) {
+        for (rid, shards) in &self.shards {
+            if index_progress(shards).0 < 100 {
+                actix::spawn(progress::follow(*rid, shards.clone()));
+            }
+        }
+    }
 }
 
 /// The container as clients see it.
@@ -359,7 +391,14 @@ impl Handler<ReplaceContainer> for Coordinator {
             Ok(changed) => changed,
             Err(error) => return refuse(error),
         };
-        let broadcast = Broadcast::between(&before, &definition);
+        let shards = self.shards.get(&rid).cloned().unwrap_or_default();
+        let mut broadcast = Broadcast::between(&before, &definition);
+        // A shard that could not take the last change has another chance when the client tries again.
+        let default = definition.default_ttl;
+        let lags = |shard: &Arc<ShardHandle>| shard.default_ttl().is_some_and(|old| old != default);
+        if shards.iter().any(lags) {
+            broadcast.default = Some(default);
+        }
         if let Err(error) =
             catalog.replace_container(&database, &id, definition, if_match.as_ref(), now)
         {
@@ -368,7 +407,6 @@ impl Handler<ReplaceContainer> for Coordinator {
         if broadcast.is_empty() {
             return AtomicResponse::new(self.store(catalog));
         }
-        let shards = self.shards.get(&rid).cloned().unwrap_or_default();
         // A shard that takes no writes cannot take the new rule: better to change nothing.
         if let Some(error) = shards.iter().find_map(|shard| shard.check_writable().err()) {
             return refuse(error);
@@ -384,6 +422,15 @@ impl Handler<ReplaceContainer> for Coordinator {
     }
 }
 
+/// A consistent index is built anew when time to live is switched on, a lazy one whenever it changes.
+fn rebuilds(mode: IndexingMode, old: DefaultTtl, new: DefaultTtl) -> bool {
+    match mode {
+        IndexingMode::Consistent => old == DefaultTtl::Off && new != DefaultTtl::Off,
+        IndexingMode::Lazy => old != new,
+        IndexingMode::None => false,
+    }
+}
+
 /// What a change of a container's policies means for its shards.
 struct Broadcast {
     default: Option<DefaultTtl>,
@@ -395,12 +442,7 @@ impl Broadcast {
     fn between(before: &ContainerDefinition, after: &ContainerDefinition) -> Self {
         let (old, new) = (before.default_ttl, after.default_ttl);
         let policy = &after.indexing_policy;
-        // A consistent index is built anew when time to live is switched on, a lazy one whenever it changes.
-        let rebuild = match policy.mode {
-            IndexingMode::Consistent => old == DefaultTtl::Off && new != DefaultTtl::Off,
-            IndexingMode::Lazy => old != new,
-            IndexingMode::None => false,
-        };
+        let rebuild = rebuilds(policy.mode, old, new);
         Self {
             default: (old != new).then_some(new),
             index: (rebuild || before.indexing_policy != *policy)
@@ -414,19 +456,21 @@ impl Broadcast {
 
     /// Tells every shard and waits for all answers.
     async fn send(self, rid: ContainerRid, shards: &[Arc<ShardHandle>], now: i64) -> Result<()> {
-        if let Some(default) = self.default {
-            let changes = shards
-                .iter()
-                .map(|shard| shard.change_default_ttl(default, now));
-            first_failure(join_all(changes).await)?;
-            info!(container = %rid, shards = shards.len(), ?default, "default time to live changed");
-        }
+        // The index first: a shard that has the old default after a crash is known to need both.
         if let Some((policy, rebuild)) = &self.index {
             let changes = shards
                 .iter()
                 .map(|shard| shard.change_index(policy, *rebuild));
             first_failure(join_all(changes).await)?;
             info!(container = %rid, shards = shards.len(), mode = policy.mode.name(), rebuild, "index changes on every shard");
+            actix::spawn(progress::follow(rid, shards.to_vec()));
+        }
+        if let Some(default) = self.default {
+            let changes = shards
+                .iter()
+                .map(|shard| shard.change_default_ttl(default, now));
+            first_failure(join_all(changes).await)?;
+            info!(container = %rid, shards = shards.len(), ?default, "default time to live changed");
         }
         Ok(())
     }

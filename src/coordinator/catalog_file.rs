@@ -2,7 +2,7 @@
 //!
 //! | bytes | what |
 //! | --- | --- |
-//! | 8 | `BOLIDEC1` |
+//! | 8 | `BOLIDEC2`: the version of the data folder's layout, shards included |
 //! | 32 | SHA-256 of the rest |
 //! | rest | the catalog in MessagePack, fields by name |
 
@@ -16,7 +16,9 @@ use sha2::{Digest, Sha256};
 
 use crate::model::catalog::Catalog;
 
-const MAGIC: &[u8; 8] = b"BOLIDEC1";
+const MAGIC: &[u8; 8] = b"BOLIDEC2";
+/// Before keys of items held their partition keys.
+const MAGIC_BEFORE: &[u8; 8] = b"BOLIDEC1";
 const FILE: &str = "catalog";
 
 /// Reads the catalog of a data folder; a folder without one has an empty catalog.
@@ -53,6 +55,11 @@ fn encode(catalog: &Catalog) -> io::Result<Vec<u8>> {
 fn decode(bytes: &[u8]) -> Result<Catalog, String> {
     let (magic, rest) = bytes.split_first_chunk::<8>().ok_or("it is too short")?;
     let (digest, body) = rest.split_first_chunk::<32>().ok_or("it is too short")?;
+    if magic == MAGIC_BEFORE {
+        return Err(
+            "it was written by an older version, whose layout is not read any more".to_owned(),
+        );
+    }
     if magic != MAGIC {
         return Err(format!(
             "it begins with {:?}",

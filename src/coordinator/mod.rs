@@ -3,5 +3,6 @@
 
 pub mod actor;
 pub mod catalog_file;
+mod progress;
 
 pub use actor::Coordinator;

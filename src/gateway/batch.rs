@@ -21,7 +21,7 @@ use crate::{
         partition_key::PartitionKey,
         patch::Patch,
     },
-    router::{Answer, ContainerRoute, Router, actor::ChangeItems},
+    router::{Answer, ContainerRoute, Router, actor::ChangeItems, session::Served},
     shard::transaction::{self, Action, Done, Operation},
 };
 
@@ -78,28 +78,21 @@ async fn atomic(
     }
     let request = ChangeItems {
         container,
-        epk: items::epk(container, &key),
+        place: items::place(container, &key),
         operations: parsed,
         atomic: true,
         bytes,
     };
     let Answer {
         value: results,
-        range_id,
-        lsn,
+        served,
     } = Router::change(request).await?;
     if let Some((place, error)) = results
         .iter()
         .enumerate()
         .find_map(|(place, result)| Some((place, result.as_ref().err()?)))
     {
-        return Ok(rolled_back(
-            container,
-            count,
-            place,
-            error,
-            Some((range_id, lsn)),
-        ));
+        return Ok(rolled_back(container, count, place, error, Some(served)));
     }
     let minimal = request::wants_minimal(call.request);
     let done: Vec<Done> = results.into_iter().flatten().collect();
@@ -114,8 +107,7 @@ async fn atomic(
         status,
         done.iter().map(|done| success(done, minimal)),
         charge::sum(done.iter().map(|done| done.charge)),
-        range_id,
-        lsn,
+        &served,
     ))
 }
 
@@ -124,28 +116,23 @@ fn rolled_back(
     count: usize,
     failed: usize,
     error: &Error,
-    served: Option<(u32, u64)>,
+    served: Option<Served>,
 ) -> Response {
     let results = (0..count).map(|place| match place == failed {
         true => failure(error),
         false => NOT_DONE.to_vec(),
     });
-    let (range_id, lsn) = served.unwrap_or_else(|| {
-        container.shards.first().map_or((0, 0), |shard| {
-            (
-                shard.facts.range_id,
-                shard.view().map_or(0, |view| view.lsn()),
-            )
-        })
-    });
-    finish(
-        container,
-        207,
-        results,
-        charge::REFUSED_WRITE,
-        range_id,
-        lsn,
-    )
+    let served = served.unwrap_or_else(|| somewhere(container));
+    finish(container, 207, results, charge::REFUSED_WRITE, &served)
+}
+
+/// For an answer that no range had a part in.
+fn somewhere(container: &ContainerRoute) -> Served {
+    let first = container.shards.first();
+    first.map_or(Served::by(0, 0), |shard| {
+        let lsn = shard.view().map_or(0, |view| view.lsn());
+        Served::by(shard.facts.range_id, lsn)
+    })
 }
 
 /// Carries out each operation by itself, all at once; the order of operations on one key is kept by the mailbox of its shard.
@@ -160,31 +147,26 @@ async fn bulk(
     let pending = operations.into_iter().map(|operation| {
         let prepared = bulk_operation(container, operation, share);
         async move {
-            let Answer {
-                mut value,
-                range_id,
-                lsn,
-            } = Router::change(prepared?).await?;
+            let Answer { mut value, served } = Router::change(prepared?).await?;
             let result = value
                 .pop()
                 .unwrap_or_else(|| Err(Error::internal("an operation has no result")));
-            Ok((result?, range_id, lsn))
+            Ok((result?, served))
         }
     });
-    let results: Vec<Result<(Done, u32, u64)>> =
+    let results: Vec<Result<(Done, Served)>> =
         if flag_is_off(call, &headers::BATCH_CONTINUE_ON_ERROR) {
             until_failure(pending).await
         } else {
             join_all(pending).await
         };
     let minimal = request::wants_minimal(call.request);
-    let (range_id, lsn) = results
-        .iter()
-        .flatten()
-        .map(|(_, range_id, lsn)| (*range_id, *lsn))
-        .max_by_key(|(_, lsn)| *lsn)
-        .unwrap_or_default();
-    let charge = charge::sum(results.iter().flatten().map(|(done, ..)| done.charge));
+    let mut served_by = results.iter().flatten().map(|(_, served)| served);
+    let mut served = served_by
+        .next()
+        .map_or_else(|| somewhere(container), Served::clone);
+    served_by.for_each(|one| served.and_by(one.range_id, one.lsn));
+    let charge = charge::sum(results.iter().flatten().map(|(done, _)| done.charge));
     let status = if results.iter().all(Result::is_ok) {
         200
     } else {
@@ -193,19 +175,12 @@ async fn bulk(
     let rows: Vec<_> = results
         .iter()
         .map(|result| match result {
-            Ok((done, ..)) => success(done, minimal),
+            Ok((done, _)) => success(done, minimal),
             Err(error) => failure(error),
         })
         .chain((results.len()..count).map(|_| NOT_DONE.to_vec()))
         .collect();
-    Ok(finish(
-        container,
-        status,
-        rows.into_iter(),
-        charge,
-        range_id,
-        lsn,
-    ))
+    Ok(finish(container, status, rows.into_iter(), charge, &served))
 }
 
 /// Carries out one after the other, up to the first that fails.
@@ -255,7 +230,7 @@ fn bulk_operation(
     let operations = vec![operation_of(container, operation, &key)?];
     Ok(ChangeItems {
         container,
-        epk: definition.epk(&key),
+        place: definition.place(&key),
         operations,
         atomic: true,
         bytes,
@@ -411,8 +386,7 @@ fn finish(
     status: u16,
     rows: impl Iterator<Item = Vec<u8>>,
     charge: f64,
-    range_id: u32,
-    lsn: u64,
+    served: &Served,
 ) -> Response {
     let mut body = vec![b'['];
     for row in rows {
@@ -424,6 +398,6 @@ fn finish(
     body.push(b']');
     container.budget.spend(charge);
     let mut response = Response::new(status, body, charge);
-    response.served_by(container, range_id, lsn);
+    response.served_by(container, served);
     response
 }

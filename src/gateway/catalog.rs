@@ -29,6 +29,7 @@ use crate::{
         rid::{self, OfferRid},
     },
     router::{ContainerRoute, RoutingTable, table::computed_properties},
+    shard::progress::index_progress,
 };
 
 /// What the quota headers say an item may have, in KB.
@@ -317,17 +318,14 @@ fn with_statistics(route: &ContainerRoute) -> Result<Bytes> {
 }
 
 fn add_quota(response: &mut Response, route: &ContainerRoute) {
-    let (mut documents, mut bytes) = (0, 0);
-    // The container is as far as the shard that is least so.
-    let (mut transformed, mut lazily) = (100, None);
-    for view in route.shards.iter().filter_map(|shard| shard.view().ok()) {
-        let state = view.state();
-        documents += state.documents;
-        bytes += state.bytes;
-        let (new, lazy) = view.index_progress();
-        transformed = transformed.min(new);
-        lazily = lazy.map(|lazy| lazy.min(lazily.unwrap_or(100))).or(lazily);
-    }
+    let states = route
+        .shards
+        .iter()
+        .filter_map(|shard| shard.view().ok())
+        .map(|view| view.state());
+    let (documents, bytes) = states.fold((0, 0), |(documents, bytes), state| {
+        (documents + state.documents, bytes + state.bytes)
+    });
     let kilobytes = bytes.div_ceil(1024);
     let usage = format!(
         "documentSize=0;documentsSize={kilobytes};documentsCount={documents};collectionSize={kilobytes};"
@@ -335,15 +333,13 @@ fn add_quota(response: &mut Response, route: &ContainerRoute) {
     let quota = format!(
         "documentSize={ITEM_KB_MAX};documentsSize=-1;documentsCount=-1;collectionSize={CONTAINER_KB_MAX};"
     );
+    let (progress, lazy) = index_progress(&route.shards);
     response
         .header(headers::RESOURCE_QUOTA, quota)
         .header(headers::RESOURCE_USAGE, usage)
-        .number(
-            headers::INDEX_TRANSFORMATION_PROGRESS,
-            u64::from(transformed),
-        );
-    if let Some(lazily) = lazily {
-        response.number(headers::LAZY_INDEXING_PROGRESS, u64::from(lazily));
+        .number(headers::INDEX_TRANSFORMATION_PROGRESS, progress.into());
+    if let Some(lazy) = lazy {
+        response.number(headers::LAZY_INDEXING_PROGRESS, lazy.into());
     }
 }
 

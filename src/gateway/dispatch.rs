@@ -15,8 +15,10 @@ use arc_swap::ArcSwap;
 
 use super::{
     auth::{Access, AuthHeaders, Authenticator},
-    batch, catalog, feeds, headers, items, query,
-    request::{self, flag, text},
+    batch, catalog, feeds, headers, items,
+    operation::operation,
+    query,
+    request::{self, text},
     resource_path::ResourcePath,
     respond::Response,
 };
@@ -28,6 +30,10 @@ use crate::{
         error::{Error, ErrorKind, Result},
     },
     router::{ContainerRoute, Router, RoutingTable},
+    telemetry::{
+        labels::{Operation, Throttle},
+        requests::{InFlight, Watch},
+    },
 };
 
 /// What all workers share.
@@ -46,12 +52,14 @@ pub struct Shared {
 pub struct Worker {
     pub shared: Arc<Shared>,
     pub router: Addr<Router>,
+    pub in_flight: InFlight,
 }
 
 /// A request with all that its handler needs.
 pub struct Call<'a> {
     pub worker: &'a Worker,
     pub request: &'a HttpRequest,
+    pub watch: Watch<'a>,
 }
 
 impl Call<'_> {
@@ -63,6 +71,7 @@ impl Call<'_> {
     pub fn container(&self, database: &str, id: &str) -> Result<Arc<ContainerRoute>> {
         let table = self.table();
         let container = table.container(database, id)?;
+        self.watch.container(&container.series);
         match text(self.request, &headers::INTENDED_CONTAINER_RID) {
             Some(rid) if container.rid_text != rid => Err(Error::new(
                 ErrorKind::ContainerRidMismatch,
@@ -86,6 +95,7 @@ pub async fn entry(
     let call = Call {
         worker: &worker,
         request: &request,
+        watch: Watch::start(&worker.in_flight),
     };
     let response = match answer(&call, payload).await {
         Ok(response) => response,
@@ -93,14 +103,24 @@ pub async fn entry(
             if error.kind == ErrorKind::Internal {
                 tracing::error!(message = error.message, "request failed by a bug of ours");
             }
+            match error.kind {
+                ErrorKind::TooManyRequests => call.watch.throttled(Throttle::Throughput),
+                ErrorKind::Overloaded => call.watch.throttled(Throttle::Queue),
+                _ => {}
+            }
             Response::error(&error, activity.to_str().unwrap_or_default())
         }
     };
+    call.watch.answered(response.status, response.charge, || {
+        worker.shared.clock.now()
+    });
     response.finish(activity)
 }
 
 async fn answer(call: &Call<'_>, payload: web::Payload) -> Result<Response> {
     let path = ResourcePath::parse(call.request.uri().path())?;
+    let operation = operation(call.request, &path);
+    call.watch.operation(operation);
     let access = authenticate(call, &path)?;
     request::check_version(call.request)?;
     if access == Access::ReadOnly && is_write(call.request, &path) {
@@ -109,7 +129,7 @@ async fn answer(call: &Call<'_>, payload: web::Payload) -> Result<Response> {
             "the key that signed the request is read-only",
         ));
     }
-    route(call, &path, payload).await
+    route(call, &path, operation, payload).await
 }
 
 fn authenticate(call: &Call<'_>, path: &ResourcePath<'_>) -> Result<Access> {
@@ -143,6 +163,7 @@ fn is_write(request: &HttpRequest, path: &ResourcePath<'_>) -> bool {
 async fn route(
     call: &Call<'_>,
     path: &ResourcePath<'_>,
+    operation: Operation,
     payload: web::Payload,
 ) -> Result<Response> {
     use ResourcePath as P;
@@ -171,11 +192,14 @@ async fn route(
         (P::Offers, "POST") => catalog::query_offers(call, payload).await,
         (P::Offer { rid }, "GET") => catalog::read_offer(call, rid),
         (P::Offer { rid }, "PUT") => catalog::replace_offer(call, rid, payload).await,
-        (P::Items { db, coll }, "GET") if call.request.headers().contains_key(&headers::A_IM) => {
-            feeds::changes(call, db, coll).await
-        }
-        (P::Items { db, coll }, "GET") => feeds::read(call, db, coll).await,
-        (P::Items { db, coll }, "POST") => post_items(call, db, coll, payload).await,
+        (P::Items { db, coll }, "GET" | "POST") => match operation {
+            Operation::ChangeFeed => feeds::changes(call, db, coll).await,
+            Operation::ReadFeed => feeds::read(call, db, coll).await,
+            Operation::QueryPlan => query::plan(call, db, coll, payload).await,
+            Operation::Batch => batch::batch(call, db, coll, payload).await,
+            Operation::Query => query::query(call, db, coll, payload).await,
+            _ => items::create(call, db, coll, payload).await,
+        },
         (P::Item { db, coll, id }, "GET") => items::read(call, db, coll, id).await,
         (P::Item { db, coll, id }, "PUT") => items::replace(call, db, coll, id, payload).await,
         (P::Item { db, coll, id }, "PATCH") => items::patch(call, db, coll, id, payload).await,
@@ -212,24 +236,6 @@ async fn route(
                 call.request.path()
             ),
         )),
-    }
-}
-
-/// `POST …/docs` is six requests in one; the order of the questions is the protocol's.
-async fn post_items(
-    call: &Call<'_>,
-    db: &str,
-    coll: &str,
-    payload: web::Payload,
-) -> Result<Response> {
-    if flag(call.request, &headers::QUERY_PLAN) {
-        query::plan(call, db, coll, payload).await
-    } else if flag(call.request, &headers::BATCH_REQUEST) {
-        batch::batch(call, db, coll, payload).await
-    } else if query::is_query(call.request) {
-        query::query(call, db, coll, payload).await
-    } else {
-        items::create(call, db, coll, payload).await
     }
 }
 

@@ -59,7 +59,7 @@ pub fn scope(call: &Call<'_>, container: &ContainerRoute) -> Result<Option<Scope
             let (min, max) = definition.prefix_range(&key);
             EpkRange::new(min, max)
         } else {
-            EpkRange::point(definition.epk(&definition.complete(key)?))
+            EpkRange::point(definition.place(&definition.complete(key)?))
         };
         keys = Some(named);
     }
@@ -115,9 +115,9 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
     };
     let Answer {
         value: page,
-        range_id,
-        lsn,
+        served,
     } = call.worker.router.send(page).await.map_err(gone)??;
+    call.watch.hands_out(page.first_due);
     let body = respond::feed(
         &container.rid_text,
         "Documents",
@@ -134,7 +134,7 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
     container.budget.spend(response.charge);
     response
         .number(headers::ITEM_COUNT, page.items.len() as u64)
-        .served_by(&container, range_id, lsn);
+        .served_by(&container, &served);
     if let Some(continuation) = page.continuation {
         response.header(headers::CONTINUATION, continuation.encode());
     }
@@ -172,14 +172,14 @@ pub async fn changes(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> 
         };
         let Answer {
             value: page,
-            range_id,
-            lsn,
+            served,
         } = call.worker.router.send(request).await.map_err(gone)??;
         if page.items.is_empty() && page.more {
             // Only other keys or expired items so far: a client takes an empty page for the end.
             start = Start::After(page.after);
             continue;
         }
+        call.watch.hands_out(page.first_due);
         let wrapped = call
             .request
             .headers()
@@ -207,7 +207,7 @@ pub async fn changes(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> 
         response
             .number(headers::ITEM_COUNT, page.items.len() as u64)
             .etag(format!("\"{}\"", page.after))
-            .served_by(&container, range_id, lsn);
+            .served_by(&container, &served);
         return Ok(response);
     }
 }

@@ -4,15 +4,15 @@ use std::sync::{Arc, atomic::Ordering};
 
 use actix_web::{HttpResponse, web};
 use arc_swap::ArcSwap;
-use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 
-use crate::{clock::ClockKeeper, router::RoutingTable};
+use super::scrape;
+use crate::{clock::ClockKeeper, router::RoutingTable, telemetry::Exporter};
 
 pub struct Health {
     pub table: Arc<ArcSwap<RoutingTable>>,
     pub clock: Arc<ClockKeeper>,
-    pub metrics: PrometheusHandle,
+    pub metrics: Exporter,
 }
 
 pub fn configure(config: &mut web::ServiceConfig) {
@@ -74,6 +74,7 @@ fn shard_status(shard: &crate::shard::host::ShardHandle) -> Value {
         Ok(view) => {
             let state = view.state();
             let counters = &view.counters;
+            let (progress, lazy) = view.index_progress();
             json!({
                 "range": range,
                 "error": view.check_writable().err().map(|error| error.message),
@@ -88,15 +89,24 @@ fn shard_status(shard: &crate::shard::host::ShardHandle) -> Value {
                 "purged": counters.purged.load(Ordering::Relaxed),
                 "restarts": counters.restarts.load(Ordering::Relaxed),
                 "tornBytes": view.engine.torn_bytes(),
+                "index": {"mode": state.index.mode.name(), "progress": progress, "lazyProgress": lazy},
             })
         }
     }
 }
 
 async fn metrics(health: web::Data<Health>) -> HttpResponse {
-    HttpResponse::Ok()
-        .content_type("text/plain; version=0.0.4")
-        .body(health.metrics.render())
+    // Shards are looked at, which may need the disk.
+    let rendered = web::block(move || {
+        let observe = || scrape::observe(&health.table.load(), &health.clock.clock());
+        health.metrics.render(observe)
+    });
+    match rendered.await {
+        Ok(text) => HttpResponse::Ok()
+            .content_type("text/plain; version=0.0.4")
+            .body(text),
+        Err(_) => HttpResponse::ServiceUnavailable().finish(),
+    }
 }
 
 /// The operator's word that a jump of the clock is right.

@@ -23,6 +23,7 @@ use crate::{
     router::{
         Answer, ContainerRoute, Router,
         actor::{ChangeItems, PageBounds, ReadItem, ReadPage, Scope, off_the_event_loop},
+        session::Served,
     },
     shard::transaction::{self, Action, Done, Operation},
     sql::Condition,
@@ -39,11 +40,11 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     request::check_consistency(call.request)?;
     admit(call, &container)?;
     let key = partition_key(call, &container)?;
-    let epk = epk(&container, &key);
-    let id = &*addressed_id(&container, &epk, coll, id).await?;
+    let place = place(&container, &key);
+    let id = &*addressed_id(&container, &place, coll, id).await?;
     let request = ReadItem {
         container: &container,
-        epk,
+        place,
         id,
         if_none_match: request::if_none_match(call.request),
         session: request::session(call.request)?,
@@ -51,12 +52,10 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     // Requests that other connections have sent meanwhile are taken in first: answers that leave together wake their
     // clients together, and waking is what costs.
     tokio::task::yield_now().await;
-    let Answer {
-        value,
-        range_id,
-        lsn,
-    } = Router::read(&request)?;
-    Ok(answer(call, &container, value, range_id, lsn, false))
+    let Answer { value, served } = Router::read(&request)?;
+    call.watch
+        .hands_out(value.as_ref().ok().and_then(|done| done.due));
+    Ok(answer(call, &container, value, &served, false))
 }
 
 pub async fn create(
@@ -101,7 +100,7 @@ pub async fn replace(
         &container.container.definition.unique_keys,
         container.indexer.as_ref(),
     )?;
-    let id = addressed_id(&container, &epk(&container, &key), coll, id).await?;
+    let id = addressed_id(&container, &place(&container, &key), coll, id).await?;
     change(
         call,
         &container,
@@ -124,7 +123,7 @@ pub async fn patch(
     let key = partition_key(call, &container)?;
     let body = request::body(payload).await?;
     let action = patch_action(Patch::from_json(&body)?)?;
-    let id = addressed_id(&container, &epk(&container, &key), coll, id).await?;
+    let id = addressed_id(&container, &place(&container, &key), coll, id).await?;
     change(call, &container, &key, id.into_owned(), action, body.len()).await
 }
 
@@ -141,14 +140,14 @@ pub fn patch_action(patch: Patch) -> Result<Action> {
 pub async fn delete(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Response> {
     let container = call.container(db, coll)?;
     let key = partition_key(call, &container)?;
-    let id = addressed_id(&container, &epk(&container, &key), coll, id).await?;
+    let id = addressed_id(&container, &place(&container, &key), coll, id).await?;
     change(call, &container, &key, id.into_owned(), Action::Delete, 0).await
 }
 
 /// The id of the item that a path means. In a path by resource ids, as `_self` has it, the item is named by its resource id too.
 async fn addressed_id<'a>(
     container: &Arc<ContainerRoute>,
-    epk: &Epk,
+    place: &Epk,
     coll: &str,
     id: &'a str,
 ) -> Result<Cow<'a, str>> {
@@ -160,10 +159,10 @@ async fn addressed_id<'a>(
     else {
         return Ok(Cow::Borrowed(id));
     };
-    let (container, epk) = (Arc::clone(container), epk.clone());
+    let (container, place) = (Arc::clone(container), place.clone());
     let found = off_the_event_loop(move || {
-        let shard = container.shard_of(&epk)?;
-        shard.view()?.id_of(&epk, ordinal)
+        let shard = container.shard_of(&place)?;
+        shard.view()?.id_of(&place, ordinal)
     })
     .await?;
     found
@@ -175,9 +174,9 @@ async fn addressed_id<'a>(
 pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
     let container = call.container(db, coll)?;
     let key = partition_key(call, &container)?;
-    let epk = container.container.definition.partition_key.epk(&key);
+    let place = place(&container, &key);
     let scope = Scope {
-        keys: crate::model::epk::EpkRange::point(epk.clone()),
+        keys: crate::model::epk::EpkRange::point(place.clone()),
         range_id: None,
     };
     let mut charge = 0.0;
@@ -191,12 +190,11 @@ pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<R
         };
         let Answer {
             value: page,
-            range_id,
-            lsn,
+            served,
         } = call.worker.router.send(page).await.map_err(gone)??;
         if page.items.is_empty() && page.continuation.is_none() {
             let mut response = Response::empty(200, charge);
-            response.served_by(&container, range_id, lsn);
+            response.served_by(&container, &served);
             return Ok(response);
         }
         let mut operations = Vec::with_capacity(page.items.len());
@@ -210,7 +208,7 @@ pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<R
         }
         let changes = ChangeItems {
             container: &container,
-            epk: epk.clone(),
+            place: place.clone(),
             operations,
             atomic: false,
             bytes: 0,
@@ -252,19 +250,14 @@ async fn change(
         if_match: request::if_match(call.request),
         if_none_match: request::if_none_match(call.request),
     };
-    let epk = container.container.definition.partition_key.epk(key);
     let request = ChangeItems {
         container,
-        epk,
+        place: place(container, key),
         operations: vec![operation],
         atomic: true,
         bytes,
     };
-    let Answer {
-        mut value,
-        range_id,
-        lsn,
-    } = Router::change(request).await?;
+    let Answer { mut value, served } = Router::change(request).await?;
     let result = value
         .pop()
         .unwrap_or_else(|| Err(Error::internal("an operation has no result")));
@@ -272,8 +265,7 @@ async fn change(
         call,
         container,
         result,
-        range_id,
-        lsn,
+        &served,
         request::wants_minimal(call.request),
     ))
 }
@@ -283,8 +275,7 @@ fn answer(
     call: &Call<'_>,
     container: &ContainerRoute,
     result: Result<Done>,
-    range_id: u32,
-    lsn: u64,
+    served: &Served,
     minimal: bool,
 ) -> Response {
     let mut response = match result {
@@ -302,7 +293,7 @@ fn answer(
         ),
     };
     container.budget.spend(response.charge);
-    response.served_by(container, range_id, lsn);
+    response.served_by(container, served);
     response
 }
 
@@ -350,8 +341,9 @@ pub fn check_key(
     }
 }
 
-pub fn epk(container: &ContainerRoute, key: &PartitionKey) -> Epk {
-    container.container.definition.partition_key.epk(key)
+/// Where the items of a partition key are kept.
+pub fn place(container: &ContainerRoute, key: &PartitionKey) -> Epk {
+    container.container.definition.partition_key.place(key)
 }
 
 /// Lets a request in if the container's throughput allows it.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::headers;
 use crate::{
     model::{charge, error::Error},
-    router::{ContainerRoute, session},
+    router::{ContainerRoute, session::Served},
 };
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -94,13 +94,13 @@ impl Response {
     }
 
     /// What every answer from a container's data carries: where it came from and how new it is.
-    pub fn served_by(&mut self, container: &ContainerRoute, range_id: u32, lsn: u64) -> &mut Self {
+    pub fn served_by(&mut self, container: &ContainerRoute, served: &Served) -> &mut Self {
         self.header(
             headers::SESSION_TOKEN,
-            session::token(range_id, container.session_version, lsn),
+            served.token(container.session_version),
         )
-        .number(headers::LSN, lsn)
-        .number(headers::PARTITION_KEY_RANGE_ID, u64::from(range_id))
+        .number(headers::LSN, served.lsn)
+        .number(headers::PARTITION_KEY_RANGE_ID, u64::from(served.range_id))
         .header(
             headers::ALT_CONTENT_PATH,
             container.name_path.clone().into_bytes(),

@@ -10,7 +10,10 @@ use super::{
     dispatch::{self, Shared, Worker},
     health::{self, Health},
 };
-use crate::router::{Router, query::QueryRoom};
+use crate::{
+    router::{Router, query::QueryRoom},
+    telemetry::requests::InFlight,
+};
 
 /// How long a client may take to send its headers, and an idle connection is kept.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -42,6 +45,7 @@ pub fn rest(listening: Listening, shared: Arc<Shared>) -> std::io::Result<Server
         let worker = Worker {
             shared: Arc::clone(&shared),
             router,
+            in_flight: InFlight::of_a_new_worker(),
         };
         App::new()
             .app_data(web::Data::new(worker))

@@ -7,10 +7,12 @@
 //! | values as bytes that sort | [`value`] |
 //! | which paths a policy includes | [`policy`] |
 //! | the terms of an item, and its shape | [`terms`] |
+//! | places on the earth as cells | [`cells`] |
 //!
 //! An undefined value has no term. What lacks a path is known by *shapes*: a shape is the set of indexed paths that an item has, every item has
 //! one entry under its shape, and a container has few shapes. So the items without a path are those of the shapes without it.
 
+pub mod cells;
 pub mod path;
 pub mod policy;
 pub mod shape;

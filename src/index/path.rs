@@ -14,6 +14,7 @@ const FIRST_OF_PATHS: u64 = 16;
 const ROOT: u64 = 0x9e37_79b9_7f4a_7c15;
 const ELEMENT: u64 = 0xd6e8_feb8_6659_fd93;
 const COMPOSITE: u64 = 0xa076_1d64_78bd_642f;
+const CELLS: u64 = 0xe703_7ed1_a0b4_28db;
 
 impl PathId {
     pub const ROOT: Self = Self(ROOT);
@@ -33,6 +34,11 @@ impl PathId {
             Segment::Property(name) => self.property(name),
             Segment::AnyElement => self.element(),
         }
+    }
+
+    /// The cells that the geometry at this path touches.
+    pub fn cells(self) -> Self {
+        Self(mix(self.0, CELLS))
     }
 
     /// The number of a composite index over columns, each with its direction.
@@ -102,6 +108,8 @@ mod tests {
             root.property(""),
             root.property("\0"),
             root.element(),
+            root.cells(),
+            a.cells(),
             composite(&[(a, false), (b, false)]),
             composite(&[(b, false), (a, false)]),
             composite(&[(a, false), (b, true)]),

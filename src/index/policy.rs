@@ -1,11 +1,19 @@
 //! An indexing policy made ready: a tree of its paths that is walked together with an item.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
+
+use serde_json::{Map, Value};
 
 use super::path::PathId;
-use crate::model::{
-    indexing_policy::{IndexingMode, IndexingPolicy, Order, Segment, Tail},
-    path::PropertyPath,
+use crate::{
+    model::{
+        indexing_policy::{
+            ComputedProperty, IndexPath, IndexingMode, IndexingPolicy, Order, Segment, Tail,
+        },
+        item::is_system_property,
+        path::PropertyPath,
+    },
+    sql::{Query, Wanted},
 };
 
 /// Says which paths of an item are indexed. The most precise path of the policy that fits decides.
@@ -16,6 +24,9 @@ pub struct Indexer {
     pub mode: IndexingMode,
     pub(super) root: Node,
     pub(super) composites: Vec<Composite>,
+    /// Where geometries are indexed; `None` for nowhere.
+    geometries: Option<Node>,
+    computed: Vec<Computed>,
     pub(super) ts: bool,
 }
 
@@ -36,6 +47,33 @@ impl Column {
     /// Whether this is the time of the last write, which the shard knows and the client does not.
     pub(super) fn is_ts(&self) -> bool {
         self.path.segments() == ["_ts"]
+    }
+}
+
+/// A computed property that is entered like one that items have.
+#[derive(Debug)]
+struct Computed {
+    definition: ComputedProperty,
+    query: Query,
+}
+
+impl Computed {
+    /// `None` when its value is not known before the item is stored, because it looks at what the server sets.
+    fn new(definition: &ComputedProperty) -> Option<Self> {
+        let query = Query::parse(&definition.query, &[]).ok()?;
+        let is_clients = match query.wanted() {
+            Wanted::All => false,
+            Wanted::Only(names) => !names.iter().any(|name| is_system_property(name)),
+        };
+        is_clients.then(|| Self {
+            definition: definition.clone(),
+            query,
+        })
+    }
+
+    /// A failure makes it undefined; queries that look at the item meet the same failure.
+    fn value(&self, item: &Value) -> Option<Value> {
+        self.query.project(item).ok()?.pop()
     }
 }
 
@@ -86,6 +124,13 @@ impl<'p> Place<'p> {
         let node = self.node.and_then(|node| node.elements.as_deref());
         Self::enter(node, self.inherited)
     }
+
+    fn at(self, path: &[Segment]) -> Self {
+        path.iter().fold(self, |place, segment| match segment {
+            Segment::Property(name) => place.property(name),
+            Segment::AnyElement => place.element(),
+        })
+    }
 }
 
 /// Properties of an item that the server adds and nobody searches for by value: a query for one walks over the items.
@@ -96,11 +141,12 @@ impl Indexer {
         let mut root = Node::default();
         let listed = policy.included.iter().map(|path| (path, true));
         for (path, included) in listed.chain(policy.excluded.iter().map(|path| (path, false))) {
-            let node = path.segments().iter().fold(&mut root, Node::child);
-            match path.tail() {
-                Tail::Scalar => node.scalar = Some(included),
-                Tail::Subtree => node.subtree = Some(included),
-            }
+            root.set(path, included);
+        }
+        // Every kind of geometry is taken, whatever kinds are listed: so answers do not depend on the list.
+        let mut geometries = None::<Node>;
+        for path in policy.spatial.iter().map(|spatial| &spatial.path) {
+            geometries.get_or_insert_default().set(path, true);
         }
         let composites = policy.composite.iter().map(|columns| {
             let columns: Vec<Column> = columns
@@ -122,6 +168,8 @@ impl Indexer {
             fingerprint: fingerprint(policy),
             mode: policy.mode,
             composites: composites.collect(),
+            geometries,
+            computed: policy.computed.iter().filter_map(Computed::new).collect(),
             root,
             ts: false,
         };
@@ -138,6 +186,12 @@ impl Indexer {
         Place::enter(Some(&self.root), false)
     }
 
+    /// Where the walk for geometries begins.
+    pub(super) fn start_of_geometries(&self) -> Option<Place<'_>> {
+        let root = self.geometries.as_ref()?;
+        Some(Place::enter(Some(root), false))
+    }
+
     /// Whether every scalar at this path has a term.
     pub fn includes(&self, path: &[Segment]) -> bool {
         if let Some(Segment::Property(first)) = path.first()
@@ -145,12 +199,41 @@ impl Indexer {
         {
             return false;
         }
-        path.iter()
-            .fold(self.start(), |place, segment| match segment {
-                Segment::Property(name) => place.property(name),
-                Segment::AnyElement => place.element(),
-            })
-            .is_included()
+        self.start().at(path).is_included()
+    }
+
+    /// Whether every geometry at this path has terms.
+    pub fn includes_geometry(&self, path: &[Segment]) -> bool {
+        self.start_of_geometries()
+            .is_some_and(|start| start.at(path).is_included())
+    }
+
+    /// The query of the property of this name, if items are entered with what it computes.
+    pub fn computed(&self, name: &str) -> Option<&str> {
+        let mut known = self.computed.iter().map(|one| &one.definition);
+        let found = known.find(|known| known.name == name)?;
+        Some(&found.query)
+    }
+
+    /// The item with the computed properties that are indexed; one that the item has is its own.
+    pub(super) fn with_computed<'i>(
+        &self,
+        item: &'i Map<String, Value>,
+    ) -> Cow<'i, Map<String, Value>> {
+        if self.computed.is_empty() {
+            return Cow::Borrowed(item);
+        }
+        let whole = Value::Object(item.clone());
+        let mut item = item.clone();
+        for computed in &self.computed {
+            let name = &computed.definition.name;
+            if !item.contains_key(name)
+                && let Some(value) = computed.value(&whole)
+            {
+                item.insert(name.clone(), value);
+            }
+        }
+        Cow::Owned(item)
     }
 
     pub fn composites(&self) -> &[Composite] {
@@ -164,6 +247,9 @@ fn fingerprint(policy: &IndexingPolicy) -> u64 {
     if let Some(object) = json.as_object_mut() {
         object.remove("indexingMode");
         object.remove("automatic");
+        for one in &policy.computed {
+            object.insert(format!("computed {}", one.name), one.query.clone().into());
+        }
     }
     PathId::ROOT.property(&json.to_string()).0
 }
@@ -175,6 +261,15 @@ pub fn path_id(path: &PropertyPath) -> PathId {
 }
 
 impl Node {
+    /// What a path of a policy says of its place.
+    fn set(&mut self, path: &IndexPath, included: bool) {
+        let node = path.segments().iter().fold(self, Self::child);
+        match path.tail() {
+            Tail::Scalar => node.scalar = Some(included),
+            Tail::Subtree => node.subtree = Some(included),
+        }
+    }
+
     fn child(&mut self, segment: &Segment) -> &mut Self {
         match segment {
             Segment::Property(name) => self.properties.entry(name.clone()).or_default(),
@@ -188,7 +283,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::indexing_policy::IndexPath;
 
     #[test]
     fn the_most_precise_path_decides() {

@@ -5,12 +5,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
+    cells,
     path::{PathId, SHAPES},
     policy::{Composite, Indexer, Place, path_id},
     shape::{Kind, Shape, ShapeId},
     value::{self, Precision},
 };
-use crate::model::item::is_system_property;
+use crate::{model::item::is_system_property, sql::Geometry};
 
 /// Bytes of the path that a term begins with.
 pub const PATH_BYTES: usize = 8;
@@ -79,6 +80,8 @@ impl DraftTerms {
             bytes: Vec::with_capacity(TERM_BYTES_EXPECTED),
             ..Self::default()
         };
+        let item = indexer.with_computed(item);
+        let item = item.as_ref();
         let place = indexer.start();
         for (name, value) in item {
             if !is_system_property(name) {
@@ -94,7 +97,43 @@ impl DraftTerms {
         for composite in &indexer.composites {
             terms.composite(composite, item);
         }
+        if let Some(place) = indexer.start_of_geometries() {
+            for (name, value) in item {
+                terms.geometries(value, place.property(name), PathId::ROOT.property(name));
+            }
+        }
         terms
+    }
+
+    /// The cells of every geometry. As deep as an item nests, which is bounded.
+    fn geometries(&mut self, value: &Value, place: Place<'_>, path: PathId) {
+        if place.is_barren() {
+            return;
+        }
+        match value {
+            Value::Object(properties) => {
+                if place.is_included()
+                    && let Ok(geometry) = Geometry::parse(value)
+                {
+                    let path = path.cells();
+                    for cell in cells::covering(geometry.cap(0.0), cells::CELLS_PER_ITEM_MAX) {
+                        self.bytes.extend_from_slice(&path.0.to_be_bytes());
+                        self.bytes.extend_from_slice(&cell.bytes());
+                        self.end(path, Kind::Exact);
+                    }
+                }
+                for (name, value) in properties {
+                    self.geometries(value, place.property(name), path.property(name));
+                }
+            }
+            Value::Array(elements) => {
+                let (place, path) = (place.element(), path.element());
+                for value in elements {
+                    self.geometries(value, place, path);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// As deep as an item nests, which is bounded.

@@ -246,17 +246,15 @@ impl Catalog {
         })
     }
 
-    /// The throughput that a container's requests draw on: its own, or its database's.
-    pub fn throughput_of(&self, database: &Database, container: &Container) -> Option<Throughput> {
+    /// The offer whose throughput a container's requests draw on: its own, or the one that its database shares out.
+    pub fn offer_for(&self, database: &Database, container: &Container) -> Option<&Offer> {
         self.offer_of(&container.rid.self_link())
             .or_else(|| self.offer_of(&database.rid.self_link()))
     }
 
-    fn offer_of(&self, resource: &str) -> Option<Throughput> {
-        self.offers
-            .values()
-            .find(|record| record.offer.resource == resource)
-            .map(|record| record.offer.throughput)
+    fn offer_of(&self, resource: &str) -> Option<&Offer> {
+        let mut offers = self.offers.values().map(|record| &record.offer);
+        offers.find(|offer| offer.resource == resource)
     }
 
     fn add_offer(

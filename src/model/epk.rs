@@ -18,8 +18,8 @@ mod range;
 pub use hash::{epk_v1, hash_v2};
 pub use range::{EpkRange, SPLIT_RANGES_MAX};
 
-/// Three levels of a hierarchical key, 16 bytes each; longer ones exist only under hash version 1.
-const INLINE_BYTES_MAX: usize = 48;
+/// The hash of a key with some forty bytes of the key itself behind it (see `PartitionKeyDefinition::place`).
+const INLINE_BYTES_MAX: usize = 62;
 /// The longest key that can be read from text, in bytes: a version 1 key is at most 112.
 const EPK_BYTES_MAX: usize = 256;
 
@@ -37,6 +37,9 @@ enum Repr {
 }
 
 impl Epk {
+    /// A key of at most so many bytes needs no allocation.
+    pub const INLINE_BYTES_MAX: usize = INLINE_BYTES_MAX;
+
     /// The empty key, which sorts before all others.
     pub const fn min() -> Self {
         Self(Repr::Inline {
@@ -268,7 +271,7 @@ mod tests {
 
     #[test]
     fn stored_as_bytes_and_shown_as_hex() {
-        for length in [0, 1, 16, 48, 49, 112] {
+        for length in [0, 1, 16, 62, 63, 112] {
             let epk = Epk::from_bytes(&vec![0xAB; length]);
             let bytes = rmp_serde::to_vec(&epk).unwrap();
             assert_eq!(bytes.len(), length + 2);

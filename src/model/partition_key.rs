@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::error::{Error, Result};
 
 mod definition;
+mod place;
 
 pub use definition::{HashVersion, KEY_BYTES_MAX, KeyKind, PartitionKeyDefinition, mismatch};
 

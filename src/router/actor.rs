@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use super::{
     continuation::{KeyContinuation, Resume},
     query::QueryRoom,
-    session::SessionToken,
+    session::{Served, SessionToken},
     table::{ContainerRoute, RoutingTable},
 };
 use crate::{
@@ -39,15 +39,14 @@ impl Actor for Router {
 #[derive(Debug)]
 pub struct Answer<T> {
     pub value: T,
-    pub range_id: u32,
-    /// Of the range, after the operation.
-    pub lsn: u64,
+    pub served: Served,
 }
 
 /// Reads one item.
 pub struct ReadItem<'a> {
     pub container: &'a ContainerRoute,
-    pub epk: Epk,
+    /// Where the items of the partition key are kept.
+    pub place: Epk,
     pub id: &'a str,
     pub if_none_match: Option<EtagCondition>,
     pub session: Option<SessionToken>,
@@ -56,7 +55,8 @@ pub struct ReadItem<'a> {
 /// Carries out operations on items of one partition key.
 pub struct ChangeItems<'a> {
     pub container: &'a ContainerRoute,
-    pub epk: Epk,
+    /// Where the items of the partition key are kept.
+    pub place: Epk,
     pub operations: Vec<Operation>,
     pub atomic: bool,
     /// Size of the request, for admission.
@@ -67,7 +67,7 @@ pub struct ChangeItems<'a> {
 /// worker that asks, so a mailbox between the two would only cost. What fans out over shards comes as messages.
 impl Router {
     pub fn read(request: &ReadItem<'_>) -> Result<Answer<Result<Done>>> {
-        let shard = request.container.shard_of(&request.epk)?;
+        let shard = request.container.shard_of(&request.place)?;
         shard.with_view(|view| {
             // Before the read: the answer is at least as new as the LSN says.
             let lsn = view.lsn();
@@ -75,11 +75,10 @@ impl Router {
             if let Some(session) = &request.session {
                 session.check(range_id, request.container.session_version, lsn)?;
             }
-            let value = view.read(&request.epk, request.id, request.if_none_match.as_ref());
+            let value = view.read(&request.place, request.id, request.if_none_match.as_ref());
             Ok(Answer {
                 value,
-                range_id,
-                lsn,
+                served: Served::by(range_id, lsn),
             })
         })
     }
@@ -87,17 +86,16 @@ impl Router {
     pub async fn change(request: ChangeItems<'_>) -> Result<Answer<Vec<Result<Done>>>> {
         let ChangeItems {
             container,
-            epk,
+            place,
             operations,
             atomic,
             bytes,
         } = request;
-        let shard = container.shard_of(&epk)?;
-        let Reply { results, lsn } = shard.perform(epk, operations, atomic, bytes).await?;
+        let shard = container.shard_of(&place)?;
+        let Reply { results, lsn } = shard.perform(place, operations, atomic, bytes).await?;
         Ok(Answer {
             value: results,
-            range_id: shard.facts.range_id,
-            lsn,
+            served: Served::by(shard.facts.range_id, lsn),
         })
     }
 }
@@ -144,6 +142,8 @@ pub struct ReadPage {
 pub struct ItemsPage {
     pub items: Vec<PageItem>,
     pub continuation: Option<KeyContinuation>,
+    /// When the first of the items falls due.
+    pub first_due: Option<i64>,
 }
 
 impl Handler<ReadPage> for Router {
@@ -158,7 +158,7 @@ impl ReadPage {
     pub fn read(&self) -> Result<Answer<ItemsPage>> {
         let mut page = Page::new(self.bounds.items_max, self.bounds.bytes_max);
         let mut continuation = None;
-        let mut served = None;
+        let mut served: Option<Served> = None;
         let from = self.continuation.as_ref();
         let shards = self.scope.shards(&self.container);
         for shard in shards
@@ -170,10 +170,13 @@ impl ReadPage {
             if let Some(session) = &self.session {
                 session.check(range_id, self.container.session_version, lsn)?;
             }
-            served.get_or_insert((range_id, lsn));
             if !page.has_room_for(0) {
                 continuation = Some(KeyContinuation::at(range_id, Resume::Start));
                 break;
+            }
+            match &mut served {
+                Some(served) => served.and_by(range_id, lsn),
+                None => served = Some(Served::by(range_id, lsn)),
             }
             let start = from
                 .filter(|from| from.range_id == range_id)
@@ -190,7 +193,7 @@ impl ReadPage {
                 break;
             }
         }
-        let Some((range_id, lsn)) = served else {
+        let Some(served) = served else {
             return Err(Error::bad_request(
                 "Invalid Continuation Token: its partition key range is not part of the request",
             ));
@@ -199,9 +202,9 @@ impl ReadPage {
             value: ItemsPage {
                 items: page.items,
                 continuation,
+                first_due: page.first_due,
             },
-            range_id,
-            lsn,
+            served,
         })
     }
 }
@@ -249,8 +252,7 @@ impl Handler<ReadChanges> for Router {
                     items_max,
                     bytes_max,
                 )?,
-                range_id,
-                lsn,
+                served: Served::by(range_id, lsn),
             })
         }))
     }

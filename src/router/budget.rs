@@ -1,8 +1,36 @@
-//! A container's provisioned throughput as a bucket of request units that fills up every second.
+//! Provisioned throughput as a bucket of request units that fills up every second: one for each offer, however many containers
+//! draw on it.
 
-use std::sync::Mutex;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
 use crate::model::error::{Error, ErrorKind};
+
+/// The buckets in use, by the resource ids of their offers.
+#[derive(Default)]
+pub struct Budgets(HashMap<String, Arc<Budget>>);
+
+impl Budgets {
+    /// The bucket of an offer. It stays the same until the offer changes, so that no change of the catalog fills it up.
+    pub fn of_offer(&mut self, rid: &str, per_second: u32) -> Arc<Budget> {
+        let per_second = Some(f64::from(per_second));
+        match self.0.get(rid) {
+            Some(budget) if budget.per_second == per_second => Arc::clone(budget),
+            _ => {
+                let budget = Arc::new(Budget::new(per_second));
+                self.0.insert(rid.to_owned(), Arc::clone(&budget));
+                budget
+            }
+        }
+    }
+
+    /// Forgets the buckets that nobody draws on any more.
+    pub fn retain_shared(&mut self) {
+        self.0.retain(|_, budget| Arc::strong_count(budget) > 1);
+    }
+}
 
 /// Request units, spent after the fact: a request is let in while the bucket is not overdrawn.
 pub struct Budget {
@@ -17,8 +45,12 @@ struct Bucket {
 }
 
 impl Budget {
-    pub fn new(per_second: Option<u32>) -> Self {
-        let per_second = per_second.map(f64::from);
+    /// Lets everybody in.
+    pub fn unlimited() -> Arc<Self> {
+        Arc::new(Self::new(None))
+    }
+
+    fn new(per_second: Option<f64>) -> Self {
         Self {
             per_second,
             bucket: Mutex::new(Bucket {
@@ -50,7 +82,7 @@ impl Budget {
         let mut error = Error::new(
             ErrorKind::TooManyRequests,
             format!(
-                "Request rate is large: the container's {per_second} request units of this second are spent"
+                "Request rate is large: the {per_second} provisioned request units of this second are spent"
             ),
         );
         error.retry_after_ms = Some(wait_ms.min(60_000.0) as u32);
@@ -73,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_spent_second_is_refused_and_the_next_one_is_not() {
-        let budget = Budget::new(Some(400));
+        let budget = Budget::new(Some(400.0));
         assert!(budget.admit(10).is_ok());
         budget.spend(400.0);
         let error = budget.admit(10).unwrap_err();
@@ -84,12 +116,26 @@ mod tests {
 
     #[test]
     fn a_debt_is_paid_before_anything_is_let_in() {
-        let budget = Budget::new(Some(400));
+        let budget = Budget::new(Some(400.0));
         assert!(budget.admit(10).is_ok());
         budget.spend(1_300.0);
         assert!(budget.admit(11).is_err());
         assert!(budget.admit(12).is_err());
         assert!(budget.admit(13).is_ok());
+    }
+
+    #[test]
+    fn one_offer_has_one_bucket_until_it_changes() {
+        let mut budgets = Budgets::default();
+        let first = budgets.of_offer("a", 400);
+        assert!(first.admit(10).is_ok());
+        first.spend(500.0);
+        assert!(budgets.of_offer("a", 400).admit(10).is_err());
+        assert!(budgets.of_offer("b", 400).admit(10).is_ok());
+        assert!(budgets.of_offer("a", 800).admit(10).is_ok());
+        drop(first);
+        budgets.retain_shared();
+        assert!(budgets.0.is_empty());
     }
 
     #[test]

@@ -62,9 +62,46 @@ fn parse_part(part: &str) -> Result<Part> {
     })
 }
 
-/// The token that an answer carries.
-pub fn token(range_id: u32, version: i64, lsn: u64) -> String {
-    format!("{range_id}:{version}#{lsn}")
+/// The ranges that an answer came from, each with an LSN that the answer is at least as new as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// The first of them, nearly always the only one.
+    pub range_id: u32,
+    pub lsn: u64,
+    more: Vec<(u32, u64)>,
+}
+
+impl Served {
+    pub fn by(range_id: u32, lsn: u64) -> Self {
+        Self {
+            range_id,
+            lsn,
+            more: Vec::new(),
+        }
+    }
+
+    /// By another range, too. Of a range that is there already the later LSN stays: what was written is to be seen again.
+    pub fn and_by(&mut self, range_id: u32, lsn: u64) {
+        let known = if self.range_id == range_id {
+            Some(&mut self.lsn)
+        } else {
+            let mut more = self.more.iter_mut();
+            more.find(|(id, _)| *id == range_id).map(|(_, lsn)| lsn)
+        };
+        match known {
+            Some(known) => *known = lsn.max(*known),
+            None => self.more.push((range_id, lsn)),
+        }
+    }
+
+    /// The session token that the answer carries: a part for every range, as clients take them apart.
+    pub fn token(&self, version: i64) -> String {
+        let mut token = format!("{}:{version}#{}", self.range_id, self.lsn);
+        for (range_id, lsn) in &self.more {
+            token.push_str(&format!(",{range_id}:{version}#{lsn}"));
+        }
+        token
+    }
 }
 
 #[cfg(test)]
@@ -105,15 +142,27 @@ mod tests {
 
     #[test]
     fn a_token_ahead_of_the_range_is_refused() {
-        let token = SessionToken::parse(&token(2, 7, 10)).unwrap();
+        let token = SessionToken::parse(&Served::by(2, 10).token(7)).unwrap();
         assert!(token.check(2, 7, 10).is_ok());
         assert!(token.check(1, 7, 0).is_ok());
         assert_eq!(token.check(2, 7, 9).unwrap_err().substatus(), 1002);
     }
 
     #[test]
+    fn a_token_names_every_range_that_answered_once() {
+        let mut served = Served::by(3, 10);
+        for (range_id, lsn) in [(1, 5), (3, 12), (1, 4), (2, 0)] {
+            served.and_by(range_id, lsn);
+        }
+        assert_eq!(served.token(7), "3:7#12,1:7#5,2:7#0");
+        let token = SessionToken::parse(&served.token(7)).unwrap();
+        assert!(token.check(1, 7, 5).is_ok());
+        assert!(token.check(1, 7, 4).is_err());
+    }
+
+    #[test]
     fn a_token_of_a_deleted_container_is_of_no_concern_to_its_successor() {
-        let token = SessionToken::parse(&token(0, 7, 10)).unwrap();
+        let token = SessionToken::parse(&Served::by(0, 10).token(7)).unwrap();
         assert!(token.check(0, 8, 0).is_ok());
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     },
     shard::host::ShardHandle,
     sql::ComputedProperties,
+    telemetry::containers::ContainerSeries,
 };
 
 #[derive(Default)]
@@ -36,7 +37,8 @@ pub struct ContainerRoute {
     pub json: Bytes,
     /// In key order, tiling the whole key space.
     pub shards: Vec<Arc<ShardHandle>>,
-    pub budget: Budget,
+    /// Shared with the other containers that draw on the same throughput.
+    pub budget: Arc<Budget>,
     /// Works out the terms of items that are written; absent where writing does not enter them.
     pub indexer: Option<Indexer>,
     /// The version in its session tokens: no other container ever had it.
@@ -45,6 +47,8 @@ pub struct ContainerRoute {
     pub name_path: ByteString,
     /// `x-ms-content-path` of its items: the resource id.
     pub rid_text: ByteString,
+    /// Counts its requests.
+    pub series: Arc<ContainerSeries>,
 }
 
 impl RoutingTable {

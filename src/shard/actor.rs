@@ -1,22 +1,20 @@
 //! The shard actor: the only writer of its shard.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use actix::prelude::*;
 use tokio::sync::oneshot;
-use tracing::{debug, error, info};
+use tracing::debug;
 
 use super::{
-    command::{Change, Command, LaneCursors, Purge},
+    command::{Change, Command, LaneCursors},
     commit::{CommitLog, Group, Reply, Solo, Waiting},
     generation::IndexState,
+    groups::Gathering,
     index_work::IndexWork,
     indexing::Indexing,
     overlay::Overlay,
-    purge::{self, Slice},
+    purge_work::PurgeWork,
     state::ShardState,
     transaction::{Operation, Transaction},
     view::ShardView,
@@ -32,16 +30,6 @@ use crate::{
 
 /// How often the purger looks at the clock.
 const PURGE_TICK: Duration = Duration::from_millis(500);
-/// While a group is being committed, this many requests may gather before the actor begins to decide them.
-const WAKE_WHILE_COMMITTING: usize = 16;
-/// From this many clients on it pays to wait for them to come back.
-const GATHER_CLIENTS_MIN: usize = 8;
-/// How long the next group waits for them at most.
-const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
-/// The share of dead bytes at which the files are rewritten, in percent: a dead byte costs at most four written ones.
-const COMPACT_DEAD_PERCENT: u64 = 25;
-/// Below this nobody misses the space.
-const COMPACT_DEAD_BYTES_MIN: u64 = 8 * 1024 * 1024;
 
 /// Requests have gathered in the intake.
 #[derive(Message)]
@@ -50,7 +38,8 @@ pub struct Wake;
 
 /// A request for changes; all operations are on one partition key.
 pub struct Perform {
-    pub epk: Epk,
+    /// Where the items of that key are kept.
+    pub place: Epk,
     pub operations: Vec<Operation>,
     /// All or nothing; otherwise each operation stands alone.
     pub atomic: bool,
@@ -75,9 +64,9 @@ pub struct Close {
 
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Committed {
-    group: u64,
-    outcome: Result<ShardState, EngineError>,
+pub(super) struct Committed {
+    pub group: u64,
+    pub outcome: Result<ShardState, EngineError>,
 }
 
 /// What has been decided, committed or not.
@@ -111,14 +100,8 @@ pub struct Shard {
     /// What waits for the group under way.
     pub(super) next: Group,
     pub(super) committing: bool,
-    /// Clients that the group under way will answer.
-    answering: usize,
-    /// The next group waits for this many requests, for a moment.
-    gather_until: usize,
-    gather_timer: Option<SpawnHandle>,
-    /// The second of the first command of the group under way.
-    committing_since: Option<i64>,
-    pub(super) purger: PurgerState,
+    pub(super) gathering: Gathering,
+    pub(super) purger: PurgeWork,
     pub(super) indexer: IndexWork,
     pub(super) closing: Option<oneshot::Sender<()>>,
     /// Runs when the actor goes away, in order or by a panic.
@@ -136,15 +119,6 @@ impl Drop for Farewell {
     }
 }
 
-pub(super) struct PurgerState {
-    /// Nothing falls due before this second.
-    pub next_due: i64,
-    slice_started: Option<Instant>,
-    lag_seconds: i64,
-    pub more: bool,
-    compacting: bool,
-}
-
 impl Shard {
     /// Builds the actor from what is on disk.
     pub fn open(view: Arc<ShardView>, farewell: Farewell) -> Result<Self, EngineError> {
@@ -159,17 +133,8 @@ impl Shard {
                 ..Group::default()
             },
             committing: false,
-            answering: 0,
-            gather_until: 0,
-            gather_timer: None,
-            committing_since: None,
-            purger: PurgerState {
-                next_due: 0,
-                slice_started: None,
-                lag_seconds: 0,
-                more: false,
-                compacting: false,
-            },
+            gathering: Gathering::default(),
+            purger: PurgeWork::default(),
             indexer: IndexWork::default(),
             closing: None,
             farewell,
@@ -184,54 +149,9 @@ impl Shard {
         self.view.check_writable()
     }
 
-    /// Decides what has gathered, then commits it together.
-    pub(super) fn take_requests(&mut self, context: &mut Context<Self>) {
-        loop {
-            let requests = self.view.intake.take(self.wake_at());
-            if requests.is_empty() {
-                break;
-            }
-            for request in requests {
-                self.decide(request);
-            }
-        }
-        self.commit(context);
-        if self.committing {
-            self.view.intake.wake_at(self.wake_at());
-        }
-    }
-
-    /// For how many more requests the actor is worth waking.
-    fn wake_at(&self) -> usize {
-        if self.closing.is_some() {
-            1
-        } else if self.committing {
-            // Fewer wait for the group to end, when the actor wakes up anyway.
-            WAKE_WHILE_COMMITTING
-        } else {
-            self.gather_until.saturating_sub(self.next.waiting.len())
-        }
-    }
-
-    /// When many clients write at once, those that have just been answered are about to ask again: waiting for them a moment
-    /// makes one group, and one fsync, of two.
-    fn gather(&mut self, answered: usize, context: &mut Context<Self>) {
-        let clients = answered + self.next.waiting.len();
-        if answered >= GATHER_CLIENTS_MIN {
-            self.gather_until = clients * 3 / 4;
-            self.gather_timer = Some(context.run_later(GATHER_TIME_MAX, Self::stop_gathering));
-        }
-    }
-
-    /// Commits what there is, however few have come.
-    pub(super) fn stop_gathering(&mut self, context: &mut Context<Self>) {
-        self.gather_until = 0;
-        self.take_requests(context);
-    }
-
-    fn decide(&mut self, request: Perform) {
+    pub(super) fn decide(&mut self, request: Perform) {
         let Perform {
-            epk,
+            place,
             operations,
             atomic,
             reply,
@@ -244,10 +164,10 @@ impl Shard {
         let before = self.decided.lsn;
         let mut results = Vec::with_capacity(operations.len());
         if atomic {
-            self.transact(&epk, operations, &mut results);
+            self.transact(&place, operations, &mut results);
         } else {
             for operation in operations {
-                self.transact(&epk, vec![operation], &mut results);
+                self.transact(&place, vec![operation], &mut results);
             }
         }
         let waiting = Waiting {
@@ -266,7 +186,7 @@ impl Shard {
     /// Decides the operations as one transaction and stages it, unless one of them fails.
     fn transact(
         &mut self,
-        epk: &Epk,
+        place: &Epk,
         operations: Vec<Operation>,
         results: &mut Vec<Result<super::transaction::Done>>,
     ) {
@@ -280,7 +200,7 @@ impl Shard {
             lsn: self.decided.lsn + 1,
             ts,
             next_ordinal: self.decided.next_ordinal,
-            epk,
+            place,
             indexing: Indexing {
                 state: self.decided.index,
                 live: &live,
@@ -323,11 +243,12 @@ impl Shard {
                 let header = stored.header;
                 let inherits =
                     matches!(header.ttl, crate::model::ttl::ItemTtl::Inherit).then_some(header.ts);
-                if let Some(due) = self
+                let due = self
                     .decided
                     .rules
-                    .next_due(inherits, header.ttl.own_due(header.ts))
-                {
+                    .next_due(inherits, header.ttl.own_due(header.ts));
+                crate::telemetry::expiry::scheduled(due.map(|due| due - header.ts));
+                if let Some(due) = due {
                     self.purger.next_due = self.purger.next_due.min(due);
                 }
             }
@@ -337,201 +258,6 @@ impl Shard {
             ts,
             changes,
         });
-    }
-
-    /// Sends what waits to the log, unless a group is under way: then it goes with the next one.
-    pub(super) fn commit(&mut self, context: &mut Context<Self>) {
-        let gathering = self.next.waiting.len() < self.gather_until;
-        if self.committing || gathering || self.next.is_empty() {
-            return;
-        }
-        self.gather_until = 0;
-        if let Some(patience) = self.gather_timer.take() {
-            context.cancel_future(patience);
-        }
-        self.committing = true;
-        self.answering = self.next.waiting.len();
-        self.committing_since = self.next.commands.first().map(|command| command.ts);
-        let number = self.next.number;
-        let group = std::mem::replace(
-            &mut self.next,
-            Group {
-                number: number + 1,
-                ..Group::default()
-            },
-        );
-        let address = context.address();
-        self.log.submit(
-            group,
-            Box::new(move |group, outcome| address.do_send(Committed { group, outcome })),
-        );
-    }
-
-    pub(super) fn committed(
-        &mut self,
-        group: u64,
-        outcome: Result<ShardState, EngineError>,
-        context: &mut Context<Self>,
-    ) {
-        self.committing = false;
-        let answered = std::mem::take(&mut self.answering);
-        self.committing_since = None;
-        match outcome {
-            Ok(_) => self.overlay.committed(group),
-            Err(error) => self.commit_failed(&error),
-        }
-        if let Some(started) = self.purger.slice_started.take() {
-            let rest = purge::rest_after(
-                started.elapsed(),
-                self.purger.lag_seconds,
-                !self.next.is_empty(),
-            );
-            if self.purger.more {
-                context.run_later(rest, Self::purge);
-            } else {
-                self.compact_if_worth_it(context);
-            }
-        }
-        self.index_committed(context);
-        self.gather(answered, context);
-        self.take_requests(context);
-        self.finish_closing(context);
-    }
-
-    /// Nothing that was decided on top of the failed group can stand.
-    fn commit_failed(&mut self, failure: &EngineError) {
-        error!(container = %self.view.facts.container, range = self.view.facts.range_id, %failure, "commit failed");
-        self.view
-            .set_disk_full(matches!(failure, EngineError::Full(_)));
-        let number = self.next.number;
-        let dropped = std::mem::replace(
-            &mut self.next,
-            Group {
-                number,
-                ..Group::default()
-            },
-        );
-        for waiting in dropped.waiting {
-            waiting.fail(failure.clone().into());
-        }
-        self.overlay.clear();
-        self.view.forget_announced();
-        self.decided = self.view.state().into();
-        self.forget_staged_index();
-        self.purger.next_due = 0;
-        self.purger.more = false;
-    }
-
-    /// One slice of purging, if anything is due.
-    pub(super) fn purge(&mut self, context: &mut Context<Self>) {
-        let now = self.view.clock.now();
-        let busy = self.purger.slice_started.is_some() || self.closing.is_some();
-        if busy
-            || now < self.purger.next_due
-            || self.view.clock.purging_paused()
-            || self.view.poisoned().is_some()
-        {
-            return;
-        }
-        let pending_since = self
-            .committing_since
-            .or_else(|| self.next.commands.first().map(|command| command.ts));
-        let Decided { rules, cursors, .. } = &self.decided;
-        match purge::slice(
-            &self.view.engine,
-            &self.overlay,
-            rules,
-            *cursors,
-            now,
-            pending_since,
-        ) {
-            Ok(slice) => self.stage_purge(slice, context),
-            Err(failure) => {
-                error!(container = %self.view.facts.container, range = self.view.facts.range_id, %failure, "purging failed")
-            }
-        }
-    }
-
-    fn stage_purge(&mut self, slice: Slice, context: &mut Context<Self>) {
-        let Slice {
-            purge,
-            more,
-            next_due,
-            lag_seconds,
-        } = slice;
-        self.purger.more = more;
-        self.purger.lag_seconds = lag_seconds;
-        // What is pending is not in the lanes yet, so the slice cannot know when it falls due: the next tick looks again.
-        let pending = self.committing || !self.next.is_empty();
-        self.purger.next_due = if more || pending {
-            0
-        } else {
-            next_due.unwrap_or(i64::MAX)
-        };
-        let Some(cursors) = purge.cursors else {
-            if !pending && let Some((inherit, own)) = purge.horizons {
-                self.view.engine.horizon.raise(inherit, own);
-            }
-            return;
-        };
-        debug!(
-            range = self.view.facts.range_id,
-            removed = purge.versions.len(),
-            lag_seconds,
-            more,
-            "expiry slice"
-        );
-        crate::telemetry::purge_lag(lag_seconds, purge.versions.len());
-        self.decided.cursors = cursors;
-        self.purger.slice_started = Some(Instant::now());
-        for expired in &purge.versions {
-            self.overlay
-                .set(self.next.number, expired.key.clone(), None);
-            for fingerprint in &expired.version.fingerprints {
-                let epk = expired
-                    .key
-                    .get(1..1 + usize::from(expired.epk_bytes))
-                    .unwrap_or_default();
-                self.overlay.set(
-                    self.next.number,
-                    crate::store::keys::unique(epk, fingerprint).into(),
-                    None,
-                );
-            }
-        }
-        let Purge {
-            versions, horizons, ..
-        } = purge;
-        self.next.purge.versions.extend(versions);
-        self.next.purge.horizons = horizons;
-        self.next.purge.cursors = Some(cursors);
-        self.commit(context);
-    }
-
-    /// Rewrites the files when enough of them is dead, so that the space comes back.
-    fn compact_if_worth_it(&mut self, context: &mut Context<Self>) {
-        let state = self.view.state();
-        let worth_it = state.dead_bytes >= COMPACT_DEAD_BYTES_MIN
-            && state.dead_bytes * 100 >= (state.dead_bytes + state.bytes) * COMPACT_DEAD_PERCENT;
-        if self.purger.compacting || !worth_it {
-            return;
-        }
-        self.purger.compacting = true;
-        let view = Arc::clone(&self.view);
-        let started = Instant::now();
-        let rewriting = tokio::task::spawn_blocking(move || view.engine.compact(&[], &[0xff]));
-        context.spawn(rewriting.into_actor(self).map(move |_, shard, context| {
-            shard.purger.compacting = false;
-            info!(
-                range = shard.view.facts.range_id,
-                dead_bytes = state.dead_bytes,
-                disk_bytes = shard.view.engine.disk_bytes(),
-                seconds = started.elapsed().as_secs_f64(),
-                "files rewritten"
-            );
-            shard.next.purge.rewritten_bytes += state.dead_bytes;
-            shard.commit(context);
-        }));
     }
 
     /// Looks whether a full disk has room again. The engine must then be opened anew, and the actor with it.
@@ -551,7 +277,7 @@ impl Shard {
         }
     }
 
-    fn finish_closing(&mut self, context: &mut Context<Self>) {
+    pub(super) fn finish_closing(&mut self, context: &mut Context<Self>) {
         if !self.committing
             && self.next.is_empty()
             && let Some(closed) = self.closing.take()

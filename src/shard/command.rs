@@ -44,7 +44,7 @@ pub enum Change {
     /// Stores a version of a document, in place of `previous`.
     Put {
         key: Bytes,
-        epk_bytes: u8,
+        place_bytes: u8,
         value: Bytes,
         previous: Option<Superseded>,
         index: IndexChanges,
@@ -52,7 +52,7 @@ pub enum Change {
     /// Removes a document.
     Delete {
         key: Bytes,
-        epk_bytes: u8,
+        place_bytes: u8,
         previous: Superseded,
         index: IndexChanges,
     },
@@ -133,6 +133,8 @@ pub struct Superseded {
 #[derive(Clone, Debug, Default)]
 pub struct Purge {
     pub versions: Vec<ExpiredVersion>,
+    /// How many of them fell due in which second.
+    pub due: Vec<(i64, usize)>,
     pub cursors: Option<LaneCursors>,
     /// Dead bytes that left the disk because the files were rewritten.
     pub rewritten_bytes: u64,
@@ -149,7 +151,7 @@ impl Purge {
 #[derive(Clone, Debug)]
 pub struct ExpiredVersion {
     pub key: Bytes,
-    pub epk_bytes: u8,
+    pub place_bytes: u8,
     pub version: Superseded,
 }
 

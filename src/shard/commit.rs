@@ -3,6 +3,7 @@
 use std::{
     panic::{self, AssertUnwindSafe},
     sync::{Arc, MutexGuard, atomic::Ordering},
+    time::Instant,
 };
 
 use tokio::sync::oneshot;
@@ -99,8 +100,10 @@ impl CommitLog for Solo {
     fn submit(&self, group: Group, done: OnCommitted) {
         let view = Arc::clone(&self.view);
         let epoch = self.epoch;
+        let submitted = Instant::now();
         tokio::task::spawn_blocking(move || {
             let number = group.number;
+            let has_clients = !group.waiting.is_empty();
             let outcome = panic::catch_unwind(AssertUnwindSafe(|| commit(&view, epoch, group)));
             let outcome = outcome.unwrap_or_else(|_| {
                 // A bug. Without an answer the actor would wait for it, and everybody after it for the actor.
@@ -108,6 +111,9 @@ impl CommitLog for Solo {
                 poison(&view, &failure);
                 Err(failure)
             });
+            if has_clients && outcome.is_ok() {
+                telemetry::commits::committed(submitted.elapsed());
+            }
             // Whoever waits for the end of the shard waits for its files, too.
             drop(view);
             done(number, outcome);
@@ -148,7 +154,9 @@ pub(super) fn commit(
             view.counters
                 .purged
                 .fetch_add(purge.versions.len() as u64, Ordering::Relaxed);
-            telemetry::purged(purge.versions.len());
+            for (due, items) in &purge.due {
+                telemetry::expiry::purged(view.clock.seconds_since(*due), *items);
+            }
             waiting.into_iter().for_each(Waiting::succeed);
             Ok(state)
         }
@@ -201,10 +209,11 @@ fn write(
         } else {
             Durability::Synced
         };
+        let (bytes, begun) = (batch.bytes(), Instant::now());
         view.engine.write(batch, durability)?;
         if durability == Durability::Synced {
             view.counters.fsyncs.fetch_add(1, Ordering::Relaxed);
-            telemetry::committed(commands.len());
+            telemetry::commits::synced(commands.len(), bytes, begun.elapsed());
         }
     }
     applied.state = state;

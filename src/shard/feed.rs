@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::view::ShardView;
+use super::view::{ShardView, earlier};
 use crate::{
     model::{
         epk::EpkRange,
@@ -34,6 +34,8 @@ pub struct FeedPage {
     pub after: u64,
     /// The page is empty only because the work for one page was used up: ask again.
     pub more: bool,
+    /// When the first of the items falls due.
+    pub first_due: Option<i64>,
 }
 
 /// Changes to items of `range`. A transaction is never split over two pages.
@@ -52,6 +54,7 @@ pub fn page(
                 items: Vec::new(),
                 after: committed,
                 more: false,
+                first_due: None,
             });
         }
         Start::Time(ts) => first_at_or_after(view, ts)?,
@@ -62,6 +65,7 @@ pub fn page(
     );
     let mut items: Vec<Stored<Bytes>> = Vec::new();
     let mut bytes = 0;
+    let mut first_due = None;
     let mut last_lsn = begin.lsn.saturating_sub(1);
     for examined in 0.. {
         let Some((key, value)) = scan.entry()? else {
@@ -78,15 +82,17 @@ pub fn page(
                 items,
                 after: last_lsn,
                 more: true,
+                first_due,
             });
         }
         last_lsn = position.lsn;
-        if range.contains(version.epk())
+        if range.contains(version.place())
             && let Some(stored) = view.live(version.document_key)?
             // A later write has moved the item further down the feed.
             && stored.header.position == position
         {
             bytes += stored.body().len();
+            first_due = earlier(first_due, view.due(stored.header.ts, stored.header.ttl));
             items.push(stored);
         }
         scan.advance();
@@ -95,6 +101,7 @@ pub fn page(
         items,
         after: committed,
         more: false,
+        first_due,
     })
 }
 

@@ -28,6 +28,16 @@ pub enum Mode {
     Lazy,
 }
 
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Consistent => "consistent",
+            Self::Lazy => "lazy",
+        }
+    }
+}
+
 impl From<IndexingMode> for Mode {
     fn from(mode: IndexingMode) -> Self {
         match mode {
@@ -68,7 +78,15 @@ impl Generation {
 
     /// How much of its way the cursor has behind it, in percent; 100 only at its end.
     pub fn progress(&self, shard_lsn: u64) -> u8 {
-        let end = self.end(shard_lsn);
+        self.progress_to(self.end(shard_lsn))
+    }
+
+    /// The same for what was there when the generation was begun: a lazy one has more to do, for ever.
+    pub fn build_progress(&self) -> u8 {
+        self.progress_to(Position::after_lsn(self.born_lsn))
+    }
+
+    fn progress_to(&self, end: Position) -> u8 {
         if self.cursor >= end {
             return 100;
         }
@@ -174,6 +192,7 @@ mod tests {
         assert!(!lazy.covers(at(1)));
         assert_eq!(lazy.progress(0), 100);
         assert_eq!(lazy.progress(10), 9);
+        assert_eq!(lazy.build_progress(), 100);
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::{
     collections::HashSet,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use actix::prelude::*;
@@ -71,6 +71,8 @@ pub struct ShardHandle {
     /// Set when the shard is closed for good, so that no rebuild brings it back.
     closed: AtomicBool,
     requests_under_way: AtomicUsize,
+    /// The last default that the shard was told of. One that it could not store then, it is told again when it is rebuilt.
+    last_default: Mutex<Option<DefaultTtl>>,
 }
 
 enum Link {
@@ -118,6 +120,7 @@ impl ShardHost {
             link: ArcSwap::from_pointee(Link::Down(Error::unavailable("the shard is starting"))),
             closed: AtomicBool::new(false),
             requests_under_way: AtomicUsize::new(0),
+            last_default: Mutex::new(None),
         });
         match opened {
             Ok(view) => start_actor(&handle, view),
@@ -132,6 +135,7 @@ impl ShardHost {
         default: DefaultTtl,
         policy: Option<&IndexingPolicy>,
     ) -> Result<Arc<ShardView>, EngineError> {
+        let begun = Instant::now();
         let engine = Engine::open(&self.shard_folder(facts), &self.shared)?;
         if engine.torn_bytes() > 0 {
             warn!(
@@ -145,12 +149,12 @@ impl ShardHost {
             Some(state) => state,
             None => begin(&engine, facts, default, policy)?,
         };
-        Ok(Arc::new(ShardView::new(
-            facts.clone(),
-            Arc::new(engine),
-            self.clock.clone(),
-            state,
-        )))
+        let view = ShardView::new(facts.clone(), Arc::new(engine), self.clock.clone(), state);
+        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        view.counters
+            .recovery_micros
+            .store(micros, Ordering::Relaxed);
+        Ok(Arc::new(view))
     }
 
     fn shard_folder(&self, facts: &ShardFacts) -> PathBuf {
@@ -242,6 +246,11 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     match Shard::open(Arc::clone(&view), farewell) {
         Ok(shard) => {
             let address = Shard::start_in_arbiter(handle.host.arbiter(), |_| shard);
+            if let Some(default) = handle.last_default() {
+                let (reply, _) = oneshot::channel();
+                let at = handle.host.clock.now();
+                address.do_send(ChangeDefaultTtl { default, at, reply });
+            }
             // What gathered while nobody was there to be woken.
             address.do_send(Wake);
             handle.link.store(Arc::new(Link::Up {
@@ -290,11 +299,13 @@ fn reopen(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     while Arc::strong_count(&view) > 1 {
         std::thread::sleep(REOPEN_POLL);
     }
+    let counted = Arc::clone(&view.counters);
     drop(view);
     loop {
         // The default and the policy are the stored ones: the shard is not new.
         match handle.host.open_view(&handle.facts, DefaultTtl::Off, None) {
             Ok(view) => {
+                view.counters.continue_from(&counted);
                 warn!(
                     range = handle.facts.range_id,
                     "the disk has room again; writes are taken"
@@ -395,7 +406,7 @@ impl ShardHandle {
     /// Carries out changes to items of one partition key; answers when they are durable.
     pub async fn perform(
         &self,
-        epk: Epk,
+        place: Epk,
         operations: Vec<Operation>,
         atomic: bool,
         bytes: usize,
@@ -406,7 +417,7 @@ impl ShardHandle {
         let _permit = self.admit(bytes)?;
         let (reply, answer) = oneshot::channel();
         let request = Perform {
-            epk,
+            place,
             operations,
             atomic,
             reply,
@@ -424,10 +435,26 @@ impl ShardHandle {
 
     /// Changes the default time to live; in force when this returns.
     pub async fn change_default_ttl(&self, default: DefaultTtl, at: i64) -> Result<()> {
+        *self
+            .last_default
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(default);
         let (reply, answer) = oneshot::channel();
         self.send(ChangeDefaultTtl { default, at, reply })?;
         answer.await.map_err(|_| self.restarting())??;
         Ok(())
+    }
+
+    fn last_default(&self) -> Option<DefaultTtl> {
+        *self
+            .last_default
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The default that is in force on the shard; `None` when it is down.
+    pub fn default_ttl(&self) -> Option<DefaultTtl> {
+        self.with_view(|view| Ok(view.state().rules.default)).ok()
     }
 
     /// Gives a shard that was just opened the default that the catalog has.
@@ -462,12 +489,12 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Gives a shard that was just opened the indexing policy that the catalog has.
-    pub fn catch_up_index(&self, policy: &IndexingPolicy) {
+    /// Gives a shard that was just opened the indexing policy that the catalog has, in a new index if that is asked for.
+    pub fn catch_up_index(&self, policy: &IndexingPolicy, rebuild: bool) {
         let (reply, answer) = oneshot::channel();
         let caught_up = self.send(ChangeIndex {
             policy: policy.clone(),
-            rebuild: false,
+            rebuild,
             reply,
         });
         if let Err(failure) =

@@ -41,10 +41,10 @@ pub(super) struct IndexWork {
 
 #[cfg(test)]
 impl IndexWork {
-    /// Ends the rest after a slice; in tests no timer does.
-    pub fn wake(&mut self) {
+    /// Ends the rest after a slice, with users at a pause or not; in tests no timer does.
+    pub fn wake(&mut self, idle: bool) {
         self.resting = false;
-        self.idle = true;
+        self.idle = idle;
     }
 }
 

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     command::{GenerationChanges, IndexChanges},
@@ -91,14 +91,21 @@ impl LiveIndex {
     }
 }
 
+/// Where the computed properties stand in a stored policy.
+const COMPUTED: &str = "computedProperties";
+
 pub fn encode_policy(policy: &IndexingPolicy) -> Bytes {
-    let json = policy.to_json();
+    let mut json = policy.to_json();
+    if !policy.computed.is_empty() {
+        json[COMPUTED] = json!(policy.computed);
+    }
     Bytes::from(json.to_string().into_bytes())
 }
 
 pub fn decode_policy(bytes: &[u8]) -> Option<IndexingPolicy> {
-    let json = serde_json::from_slice(bytes).ok()?;
-    IndexingPolicy::from_json(Some(&json)).ok()
+    let json: Value = serde_json::from_slice(bytes).ok()?;
+    let policy = IndexingPolicy::from_json(Some(&json)).ok()?;
+    Some(policy.with_computed(json.get(COMPUTED)))
 }
 
 /// The generations that a decision must think of.

@@ -29,6 +29,12 @@ impl Intake {
         std::mem::take(&mut gathered.requests)
     }
 
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        let gathered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        gathered.requests.len()
+    }
+
     /// Changes how many the actor is to be woken for. Whoever was there before has woken it already.
     pub fn wake_at(&self, count: usize) {
         self.0

@@ -50,7 +50,7 @@ pub fn slice(
         engine,
         overlay,
         versions: Vec::new(),
-        oldest_due: i64::MAX,
+        due: Vec::new(),
     };
     let (inherit, oldest_inherit_ts, inherit_more) =
         collector.inherit_lane(rules, cursors.inherit, now)?;
@@ -60,20 +60,14 @@ pub fn slice(
         .own_horizon(now)
         .min(pending_since.unwrap_or(i64::MAX));
     let (own, first_own_due, own_more) = collector.own_lane(own_horizon, cursors.own)?;
-    let Collector {
-        versions,
-        oldest_due,
-        ..
-    } = collector;
+    let Collector { versions, due, .. } = collector;
+    let oldest_due = due.iter().map(|(second, _)| *second).min();
     let after = LaneCursors { inherit, own };
     Ok(Slice {
-        lag_seconds: if versions.is_empty() {
-            0
-        } else {
-            (now - oldest_due).max(0)
-        },
+        lag_seconds: oldest_due.map_or(0, |oldest| (now - oldest).max(0)),
         purge: Purge {
             versions,
+            due,
             cursors: (after != cursors).then_some(after),
             rewritten_bytes: 0,
             horizons: Some((rules.inherit_horizon(now), rules.own_horizon(now))),
@@ -87,7 +81,8 @@ struct Collector<'a> {
     engine: &'a Engine,
     overlay: &'a Overlay,
     versions: Vec<ExpiredVersion>,
-    oldest_due: i64,
+    /// How many of them fell due in which second, in runs.
+    due: Vec<(i64, usize)>,
 }
 
 impl Collector<'_> {
@@ -172,7 +167,10 @@ impl Collector<'_> {
                 return Ok(());
             }
         }
-        self.oldest_due = self.oldest_due.min(due);
+        match self.due.last_mut() {
+            Some((second, items)) if *second == due => *items += 1,
+            _ => self.due.push((due, 1)),
+        }
         let fingerprints = if version.has_unique_keys {
             self.held_fingerprints(version)?
         } else {
@@ -180,7 +178,7 @@ impl Collector<'_> {
         };
         self.versions.push(ExpiredVersion {
             key: Bytes::copy_from_slice(version.document_key),
-            epk_bytes: version.epk_bytes,
+            place_bytes: version.place_bytes,
             version: Superseded {
                 position,
                 own_due,
@@ -199,7 +197,7 @@ impl Collector<'_> {
         let stored = Stored::decode(&*bytes).ok_or_else(|| damaged("document"))?;
         let mut held = Vec::new();
         for fingerprint in stored.fingerprints() {
-            let key = keys::unique(version.epk(), fingerprint);
+            let key = keys::unique(version.place(), fingerprint);
             let holder = self.overlay.get(self.engine, &key)?;
             let holds = holder
                 .as_deref()
@@ -224,13 +222,19 @@ const DUTY_PERCENT_MAX: u64 = 75;
 /// How many more percent each second of lag adds.
 const DUTY_PERCENT_PER_LAG_SECOND: u64 = 1;
 
-/// How long to rest after a slice that took `worked`: short when expiry has fallen behind, longer when users are at work.
-pub fn rest_after(worked: Duration, lag_seconds: i64, users_waiting: bool) -> Duration {
+/// The share of time that the purger may work, in percent: more when expiry has fallen behind, less when users are at work.
+pub fn duty_percent(lag_seconds: i64, users_waiting: bool) -> u64 {
     let lag = u64::try_from(lag_seconds).unwrap_or(0);
     let mut duty =
         (DUTY_PERCENT_MIN + lag.saturating_mul(DUTY_PERCENT_PER_LAG_SECOND)).min(DUTY_PERCENT_MAX);
     if users_waiting {
         duty /= 2;
     }
+    duty
+}
+
+/// How long to rest after a slice that took `worked`.
+pub fn rest_after(worked: Duration, duty_percent: u64) -> Duration {
+    let duty = duty_percent.clamp(1, 100);
     worked.mul_f64((100 - duty) as f64 / duty as f64)
 }

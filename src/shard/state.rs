@@ -92,23 +92,23 @@ impl ShardState {
             match change {
                 Change::Put {
                     key,
-                    epk_bytes,
+                    place_bytes,
                     value,
                     previous,
                     index,
                 } => {
                     if let Some(previous) = previous {
-                        self.remove(key, *epk_bytes, previous, batch);
+                        self.remove(key, *place_bytes, previous, batch);
                     }
-                    self.put(key, *epk_bytes, value, position, index, batch);
+                    self.put(key, *place_bytes, value, position, index, batch);
                 }
                 Change::Delete {
                     key,
-                    epk_bytes,
+                    place_bytes,
                     previous,
                     index,
                 } => {
-                    self.remove(key, *epk_bytes, previous, batch);
+                    self.remove(key, *place_bytes, previous, batch);
                     batch.delete(key);
                     change_index(index, None, batch);
                     if !index.generations.is_empty() {
@@ -138,7 +138,7 @@ impl ShardState {
 
     pub fn purge(&mut self, purge: &Purge, batch: &mut Batch) {
         for expired in &purge.versions {
-            self.remove(&expired.key, expired.epk_bytes, &expired.version, batch);
+            self.remove(&expired.key, expired.place_bytes, &expired.version, batch);
             batch.delete(&expired.key);
         }
         if let Some(cursors) = purge.cursors {
@@ -150,7 +150,7 @@ impl ShardState {
     fn put(
         &mut self,
         key: &[u8],
-        epk_bytes: u8,
+        place_bytes: u8,
         value: &[u8],
         position: Position,
         index: &IndexChanges,
@@ -166,7 +166,7 @@ impl ShardState {
             ttl: header.ttl,
             size: value.len() as u32,
             has_unique_keys: stored.fingerprints().next().is_some(),
-            epk_bytes,
+            place_bytes,
             document_key: key,
         };
         let reference = version.encode();
@@ -176,7 +176,7 @@ impl ShardState {
             batch.put(keys::own_lane(due, position), &reference);
         }
         for fingerprint in stored.fingerprints() {
-            batch.put(keys::unique(version.epk(), fingerprint), &reference);
+            batch.put(keys::unique(version.place(), fingerprint), &reference);
         }
         change_index(index, Some((header.ts, header.ttl)), batch);
         if index.generations.iter().any(|one| !one.added.is_empty()) {
@@ -222,14 +222,14 @@ impl ShardState {
     }
 
     /// Takes the traces of a version out of feed, lane and unique keys.
-    fn remove(&mut self, key: &[u8], epk_bytes: u8, version: &Superseded, batch: &mut Batch) {
+    fn remove(&mut self, key: &[u8], place_bytes: u8, version: &Superseded, batch: &mut Batch) {
         batch.delete(keys::feed(version.position));
         if let Some(due) = version.own_due {
             batch.delete(keys::own_lane(due, version.position));
         }
-        let epk = key.get(1..1 + usize::from(epk_bytes)).unwrap_or_default();
+        let place = key.get(1..1 + usize::from(place_bytes)).unwrap_or_default();
         for fingerprint in &version.fingerprints {
-            batch.delete(keys::unique(epk, fingerprint));
+            batch.delete(keys::unique(place, fingerprint));
         }
         self.documents = self.documents.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(u64::from(version.size));

@@ -69,6 +69,8 @@ pub struct Done {
     /// The item as stored; absent after a delete and for "not modified".
     pub body: Option<Bytes>,
     pub charge: f64,
+    /// When the item that was read falls due, as far as readers are told.
+    pub due: Option<i64>,
 }
 
 /// A transaction being decided. Its changes are visible to its own later operations, and to nobody else until it is staged.
@@ -81,7 +83,8 @@ pub struct Transaction<'a> {
     /// The time of the transaction: `_ts` of what it writes, and the time at which expiry is judged.
     pub ts: i64,
     pub next_ordinal: u64,
-    pub epk: &'a Epk,
+    /// Where the items of its partition key are kept.
+    pub place: &'a Epk,
     pub indexing: Indexing<'a>,
     pub changes: Vec<Change>,
     /// Values of engine keys that the changes so far have set, newest last.
@@ -165,7 +168,7 @@ impl Transaction<'_> {
     }
 
     fn current(&self, id: &str) -> Result<Current> {
-        let key = Bytes::from(keys::document(self.epk, id));
+        let key = Bytes::from(keys::document(self.place, id));
         let Some(bytes) = self.lookup(&key)? else {
             return Ok(Current {
                 key,
@@ -208,7 +211,7 @@ impl Transaction<'_> {
         fingerprint: &[u8; 32],
         ask: impl FnOnce(&VersionRef<'_>) -> bool,
     ) -> Result<bool> {
-        let Some(bytes) = self.lookup(&keys::unique(self.epk, fingerprint))? else {
+        let Some(bytes) = self.lookup(&keys::unique(self.place, fingerprint))? else {
             return Ok(false);
         };
         let holder = VersionRef::decode(&bytes)
@@ -291,14 +294,14 @@ impl Transaction<'_> {
         };
         let index = self.indexing.changes(current.live.as_ref(), Some(version));
 
-        // The EPK of version 2 has 16 bytes a level, that of version 1 at most 112.
-        let epk_bytes = self.epk.len() as u8;
+        // Places are short: a test of theirs says so.
+        let place_bytes = self.place.len() as u8;
         let reference = VersionRef {
             ts: header.ts,
             ttl: header.ttl,
             size: value.len() as u32,
             has_unique_keys: !draft.fingerprints.is_empty(),
-            epk_bytes,
+            place_bytes,
             document_key: &current.key,
         };
         if let Some(superseded) = &current.superseded {
@@ -306,14 +309,14 @@ impl Transaction<'_> {
         }
         for fingerprint in &draft.fingerprints {
             self.writes.push((
-                keys::unique(self.epk, fingerprint).into(),
+                keys::unique(self.place, fingerprint).into(),
                 Some(reference.encode().into()),
             ));
         }
         self.writes.push((current.key.clone(), Some(value.clone())));
         self.changes.push(Change::Put {
             key: current.key,
-            epk_bytes,
+            place_bytes,
             value,
             previous: current.superseded,
             index,
@@ -323,6 +326,7 @@ impl Transaction<'_> {
             etag: Some(etag),
             body: Some(stored.into_body()),
             charge,
+            due: None,
         })
     }
 
@@ -337,7 +341,7 @@ impl Transaction<'_> {
         self.writes.push((current.key.clone(), None));
         self.changes.push(Change::Delete {
             key: current.key,
-            epk_bytes: self.epk.len() as u8,
+            place_bytes: self.place.len() as u8,
             previous,
             index,
         });
@@ -346,6 +350,7 @@ impl Transaction<'_> {
             etag: None,
             body: None,
             charge,
+            due: None,
         })
     }
 
@@ -369,7 +374,7 @@ impl Transaction<'_> {
     fn release(&mut self, fingerprints: &[[u8; 32]]) {
         for fingerprint in fingerprints {
             self.writes
-                .push((keys::unique(self.epk, fingerprint).into(), None));
+                .push((keys::unique(self.place, fingerprint).into(), None));
         }
     }
 
@@ -407,6 +412,7 @@ pub fn read(live: Stored<Bytes>, if_none_match: Option<&EtagCondition>) -> Done 
             etag: Some(etag),
             body: None,
             charge: charge::READ_WITHOUT_ITEM,
+            due: None,
         };
     }
     Done {
@@ -414,6 +420,7 @@ pub fn read(live: Stored<Bytes>, if_none_match: Option<&EtagCondition>) -> Done 
         etag: Some(etag),
         body: Some(live.into_body()),
         charge,
+        due: None,
     }
 }
 

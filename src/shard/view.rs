@@ -41,7 +41,7 @@ pub struct ShardView {
     poison: ArcSwapOption<Error>,
     /// Set while the disk is full; writes are refused, reads and expiry go on.
     disk_full: AtomicBool,
-    pub counters: Counters,
+    pub counters: Arc<Counters>,
     /// The generations of the index; at least those that the state names.
     live_indexes: ArcSwap<Vec<Arc<LiveIndex>>>,
     /// Where requests wait for the actor.
@@ -66,6 +66,14 @@ impl RulesInForce {
                 .pending
                 .iter()
                 .all(|rules| rules.is_expired(ts, ttl, now))
+    }
+
+    /// The second at which an item falls due; not told while a change is under way.
+    fn due(&self, ts: i64, ttl: ItemTtl) -> Option<i64> {
+        let inherits = (ttl == ItemTtl::Inherit).then_some(ts);
+        self.pending
+            .is_empty()
+            .then(|| self.committed.next_due(inherits, ttl.own_due(ts)))?
     }
 
     fn with_pending(&self, rules: ExpiryRules) -> Self {
@@ -102,11 +110,40 @@ pub struct Counters {
     pub fsyncs: AtomicU64,
     pub purged: AtomicU64,
     pub restarts: AtomicU64,
+    /// How long the engine took to open, the replay of its journal included.
+    pub recovery_micros: AtomicU64,
+    /// The share of its time that the purger may work; 0 while nothing is due.
+    purger_duty_percent: AtomicU64,
+}
+
+impl Counters {
+    /// Goes on counting where those of the shard's engine before a reopening ended.
+    pub fn continue_from(&self, before: &Self) {
+        let pairs = [
+            (&self.commands, &before.commands),
+            (&self.fsyncs, &before.fsyncs),
+            (&self.purged, &before.purged),
+            (&self.restarts, &before.restarts),
+        ];
+        for (count, before) in pairs {
+            count.fetch_add(before.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    pub fn set_purger_duty(&self, percent: u64) {
+        self.purger_duty_percent.store(percent, Ordering::Relaxed);
+    }
+
+    pub fn purger_duty_ratio(&self) -> f64 {
+        self.purger_duty_percent.load(Ordering::Relaxed) as f64 / 100.0
+    }
 }
 
 /// Items for one answer, bounded in number and size.
 pub struct Page {
     pub items: Vec<PageItem>,
+    /// When the first of the items falls due.
+    pub first_due: Option<i64>,
     bytes: usize,
     items_max: usize,
     bytes_max: usize,
@@ -123,6 +160,7 @@ impl Page {
     pub fn new(items_max: usize, bytes_max: usize) -> Self {
         Self {
             items: Vec::new(),
+            first_due: None,
             bytes: 0,
             items_max,
             bytes_max,
@@ -135,7 +173,8 @@ impl Page {
             || (self.items.len() < self.items_max && self.bytes + bytes <= self.bytes_max)
     }
 
-    fn push(&mut self, item: PageItem) {
+    fn push(&mut self, item: PageItem, due: Option<i64>) {
+        self.first_due = earlier(self.first_due, due);
         self.bytes += item.stored.body().len();
         self.items.push(item);
     }
@@ -156,7 +195,7 @@ impl ShardView {
             state: ArcSwap::from_pointee(state),
             poison: ArcSwapOption::empty(),
             disk_full: AtomicBool::new(false),
-            counters: Counters::default(),
+            counters: Arc::default(),
             live_indexes: ArcSwap::default(),
             intake: Intake::default(),
             applied: Mutex::new(Applied { state, epoch: 0 }),
@@ -200,15 +239,24 @@ impl ShardView {
         Ok(())
     }
 
-    /// How far a change of the index has come, in percent: of a new generation, and of a lazy one.
+    /// How far a change of the index has come, in percent: of a new generation, and of what a lazy one follows.
     pub fn index_progress(&self) -> (u8, Option<u8>) {
         let state = self.state();
-        let building = state.index.building;
         let lazy = state.index.current.filter(|one| one.lazy);
+        let building = state.index.building.or(lazy);
         (
-            building.map_or(100, |one| one.progress(state.lsn)),
+            building.map_or(100, |one| one.build_progress()),
             lazy.map(|one| one.progress(state.lsn)),
         )
+    }
+
+    /// Transactions that a lazy index has not seen yet.
+    pub fn lazy_lag(&self) -> u64 {
+        let state = self.state();
+        let lazy = state.index.current.filter(|one| one.lazy);
+        lazy.map_or(0, |one| {
+            one.end(state.lsn).lsn.saturating_sub(one.cursor.lsn)
+        })
     }
 
     /// Makes a committed state visible.
@@ -273,6 +321,16 @@ impl ShardView {
         Ok(())
     }
 
+    /// Requests that wait for the actor to take them up.
+    pub fn waiting(&self) -> usize {
+        self.intake.len()
+    }
+
+    /// The second at which an item falls due; `None`: never, or not certain right now.
+    pub fn due(&self, ts: i64, ttl: ItemTtl) -> Option<i64> {
+        self.rules.load().due(ts, ttl)
+    }
+
     /// The live document under a key, at this very second.
     pub fn live(&self, key: &[u8]) -> Result<Option<Stored<Bytes>>> {
         let Some(bytes) = self.engine.get(key)? else {
@@ -285,35 +343,39 @@ impl ShardView {
     /// Reads one item.
     pub fn read(
         &self,
-        epk: &[u8],
+        place: &[u8],
         id: &str,
         if_none_match: Option<&EtagCondition>,
     ) -> Result<Done> {
         let live = self
-            .live(&keys::document(epk, id))?
+            .live(&keys::document(place, id))?
             .ok_or_else(|| transaction::missing(id))?;
-        Ok(transaction::read(live, if_none_match))
+        let due = self.due(live.header.ts, live.header.ttl);
+        Ok(Done {
+            due,
+            ..transaction::read(live, if_none_match)
+        })
     }
 
     /// The id of the live item of a partition key that has this ordinal: by the index where it knows, else by a look at all of them.
-    pub fn id_of(&self, epk: &Epk, ordinal: u64) -> Result<Option<String>> {
+    pub fn id_of(&self, place: &Epk, ordinal: u64) -> Result<Option<String>> {
         let known = self.engine.get(&keys::resource(ordinal))?;
         let known = known.as_deref().and_then(index_entry::resource_parts);
-        let (from, to) = keys::document_range(epk, &epk.successor());
+        let (from, to) = keys::document_range(place, &place.successor());
         if let Some((_, key)) =
             known.filter(|(_, key)| (from.as_slice()..to.as_slice()).contains(key))
             && self
                 .live(key)?
                 .is_some_and(|stored| stored.header.ordinal == ordinal)
         {
-            return Ok(id_in(key, epk));
+            return Ok(id_in(key, place));
         }
         let now = self.clock.now();
         let mut scan = self.engine.scan(&from, &to);
         while let Some((key, value)) = scan.entry()? {
             let stored = decode(value)?;
             if stored.header.ordinal == ordinal && self.is_live(&stored, now) {
-                return Ok(id_in(key, epk));
+                return Ok(id_in(key, place));
             }
             scan.advance();
         }
@@ -358,11 +420,13 @@ impl ShardView {
                     return Ok(Some(key.to_vec()));
                 }
                 let stored = decode(Bytes::copy_from_slice(value))?;
-                page.push(PageItem {
+                let due = self.due(stored.header.ts, stored.header.ttl);
+                let item = PageItem {
                     range_id: self.facts.range_id,
                     key: key.to_vec(),
                     stored,
-                });
+                };
+                page.push(item, due);
             } else if examined >= PAGE_EXAMINED_MAX {
                 return Ok(Some(key.to_vec()));
             }
@@ -382,11 +446,21 @@ impl Judge {
     pub fn is_live(&self, ts: i64, ttl: ItemTtl) -> bool {
         !self.rules.is_expired(ts, ttl, self.now)
     }
+
+    /// As [`ShardView::due`].
+    pub fn due(&self, ts: i64, ttl: ItemTtl) -> Option<i64> {
+        self.rules.due(ts, ttl)
+    }
 }
 
-/// The id in a document key whose EPK is known.
-fn id_in(key: &[u8], epk: &Epk) -> Option<String> {
-    let id = keys::document_suffix(key).strip_prefix(&**epk)?;
+/// The earlier of two seconds, if there are any.
+pub fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    one.into_iter().chain(other).min()
+}
+
+/// The id in a document key whose place is known.
+fn id_in(key: &[u8], place: &Epk) -> Option<String> {
+    let id = keys::document_suffix(key).strip_prefix(&**place)?;
     String::from_utf8(id.to_vec()).ok()
 }
 

@@ -19,6 +19,21 @@ pub struct SelectQuery {
 }
 
 impl SelectQuery {
+    /// `SELECT VALUE expr`.
+    pub fn of_value(expr: Expr) -> Self {
+        Self {
+            distinct: false,
+            top: None,
+            selection: Selection::Value(expr),
+            from: None,
+            filter: None,
+            group_by: Vec::new(),
+            order_by: Vec::new(),
+            order_by_rank: false,
+            window: None,
+        }
+    }
+
     /// What the query calls the item, if its first source is the whole item.
     pub fn item_name(&self) -> Option<&str> {
         let Source {

@@ -31,7 +31,13 @@ const UNSTABLE: [&str; 9] = [
 
 /// The computed properties of a container, ready to run.
 #[derive(Clone, Debug, Default)]
-pub struct ComputedProperties(BTreeMap<String, Arc<Program>>);
+pub struct ComputedProperties(BTreeMap<String, Definition>);
+
+#[derive(Clone, Debug)]
+struct Definition {
+    text: String,
+    program: Arc<Program>,
+}
 
 impl ComputedProperties {
     /// Checks and prepares definitions: name and query.
@@ -45,10 +51,11 @@ impl ComputedProperties {
                 )));
             }
             let program = compile(query).map_err(|fault| fault.into_error(query))?;
-            if properties
-                .insert(name.to_owned(), Arc::new(program))
-                .is_some()
-            {
+            let definition = Definition {
+                text: query.to_owned(),
+                program: Arc::new(program),
+            };
+            if properties.insert(name.to_owned(), definition).is_some() {
                 return Err(Error::bad_request(format!(
                     "the computed property name '{}' is used twice",
                     shorten(name)
@@ -68,12 +75,15 @@ impl ComputedProperties {
         self.0.is_empty()
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().map(String::as_str)
+    /// Names and queries.
+    pub(super) fn definitions(&self) -> impl Iterator<Item = (String, String)> {
+        let all = self.0.iter();
+        all.map(|(name, definition)| (name.clone(), definition.text.clone()))
     }
 
     pub(super) fn get(&self, name: &str) -> Option<Arc<Program>> {
-        self.0.get(name).cloned()
+        let definition = self.0.get(name)?;
+        Some(Arc::clone(&definition.program))
     }
 }
 

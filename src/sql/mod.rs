@@ -12,6 +12,7 @@
 
 pub mod ast;
 mod bind;
+mod brief;
 pub mod compare;
 mod computed;
 mod error;
@@ -34,6 +35,7 @@ pub use compare::{canonical_key, compare_ordering};
 pub use computed::ComputedProperties;
 pub use eval::Flow;
 pub use execute::{Execution, FinishedRow, Partial, TermAggregate, TermResult, compare_keys};
+pub use functions::{Cap, Geometry, Vector};
 pub use partition::PartitionKeys;
 pub use plan::{Features, Plan, plan};
 pub use query::{Condition, ItemRows, OffsetLimit, Query, Row, Shape};

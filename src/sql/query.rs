@@ -6,6 +6,7 @@ use super::compare::order_key;
 use super::computed::ComputedProperties;
 use super::eval::{Context, Flow, Scope, eval};
 use super::execute::{Execution, matching, project_stages};
+use super::functions::Aggregate;
 use super::parser;
 use super::partition::{PartitionKeys, constant, partition_keys};
 use super::program::Program;
@@ -13,6 +14,7 @@ pub use super::program::Window as OffsetLimit;
 use super::wanted::Wanted;
 use crate::model::error::{Error, Result};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A query, parsed and bound to its parameters.
@@ -22,7 +24,8 @@ pub struct Query {
     stages: Arc<Vec<Program>>,
     parameters: Vec<(String, Value)>,
     wanted: Wanted,
-    computed: Vec<String>,
+    /// Names and queries.
+    computed: Vec<(String, String)>,
     now_ms: i64,
 }
 
@@ -55,7 +58,7 @@ impl Query {
             stages: Arc::new(stages),
             parameters: parameters.to_vec(),
             wanted,
-            computed: computed.names().map(str::to_owned).collect(),
+            computed: computed.definitions().collect(),
             now_ms: 0,
         })
     }
@@ -84,14 +87,24 @@ impl Query {
         &self.parameters
     }
 
-    /// A value that an expression of the syntax tree is, if it is written or given.
-    pub fn constant<'q>(&'q self, expr: &'q Expr) -> Option<&'q Value> {
-        constant(expr, &self.parameters)
+    /// The value of an expression of the syntax tree that is the same for every item: written, given, or worked out from such.
+    pub fn constant<'q>(&'q self, expr: &'q Expr) -> Option<Cow<'q, Value>> {
+        if let Some(value) = constant(expr, &self.parameters) {
+            return Some(Cow::Borrowed(value));
+        }
+        if !is_constant(expr) {
+            return None;
+        }
+        let syntax = SelectQuery::of_value(expr.clone());
+        let alone = Self::new(syntax, "", &self.parameters, &ComputedProperties::default()).ok()?;
+        let mut rows = alone.at(self.now_ms).execute(std::iter::empty()).ok()?;
+        rows.pop().map(Cow::Owned)
     }
 
-    /// Whether the container computes a property of this name.
-    pub fn is_computed(&self, name: &str) -> bool {
-        self.computed.iter().any(|computed| computed == name)
+    /// The query of the property of this name, if the container computes it.
+    pub fn computed(&self, name: &str) -> Option<&str> {
+        let found = self.computed.iter().find(|(known, _)| known == name);
+        found.map(|(_, query)| query.as_str())
     }
 
     /// The partition keys that the filter allows.
@@ -298,6 +311,20 @@ impl Row<'_> {
             .map(|value| self.context.own(value))
             .transpose()
     }
+}
+
+/// Whether an expression looks at nothing that differs from item to item. As deep as expressions nest.
+fn is_constant(expr: &Expr) -> bool {
+    let alike = match expr {
+        Expr::Name(..) | Expr::Subquery(..) => false,
+        Expr::Call(call) => {
+            !call.user_defined
+                && !call.name.eq_ignore_ascii_case("RAND")
+                && Aggregate::from_name(&call.name).is_none()
+        }
+        _ => true,
+    };
+    alike && expr.parts().into_iter().all(is_constant)
 }
 
 /// Whether `SELECT *` or `SELECT VALUE c` is all that is selected of the whole item.

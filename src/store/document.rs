@@ -156,8 +156,8 @@ pub struct VersionRef<'a> {
     /// Size of the stored document.
     pub size: u32,
     pub has_unique_keys: bool,
-    /// How many bytes of the document key, after its first, are the EPK.
-    pub epk_bytes: u8,
+    /// How many bytes of the document key, after its first, are the place of its partition key.
+    pub place_bytes: u8,
     pub document_key: &'a [u8],
 }
 
@@ -167,7 +167,7 @@ impl<'a> VersionRef<'a> {
         out.extend_from_slice(&[
             LAYOUT_VERSION,
             u8::from(self.has_unique_keys),
-            self.epk_bytes,
+            self.place_bytes,
         ]);
         out.extend_from_slice(&ttl_code(self.ttl).to_le_bytes());
         out.extend_from_slice(&self.ts.to_le_bytes());
@@ -177,7 +177,7 @@ impl<'a> VersionRef<'a> {
     }
 
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
-        let (&[version, unique, epk_bytes], rest) = bytes.split_first_chunk()?;
+        let (&[version, unique, place_bytes], rest) = bytes.split_first_chunk()?;
         let (ttl, rest) = rest.split_first_chunk()?;
         let (ts, rest) = rest.split_first_chunk()?;
         let (size, document_key) = rest.split_first_chunk()?;
@@ -186,15 +186,15 @@ impl<'a> VersionRef<'a> {
             ttl: ttl_of_code(u32::from_le_bytes(*ttl)),
             size: u32::from_le_bytes(*size),
             has_unique_keys: unique != 0,
-            epk_bytes,
+            place_bytes,
             document_key,
         })
     }
 
-    /// The EPK part of the document key.
-    pub fn epk(&self) -> &'a [u8] {
+    /// The place of the partition key: the part of the document key before the id.
+    pub fn place(&self) -> &'a [u8] {
         self.document_key
-            .get(1..1 + usize::from(self.epk_bytes))
+            .get(1..1 + usize::from(self.place_bytes))
             .unwrap_or_default()
     }
 }

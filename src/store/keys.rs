@@ -2,17 +2,18 @@
 //!
 //! | kind | key after the first byte | value | read by |
 //! | --- | --- | --- | --- |
-//! | `d` document | EPK bytes, id | stored document | point reads, feeds by key |
+//! | `d` document | place, id | stored document | point reads, feeds by key |
 //! | `f` feed | LSN (8, big-endian), index in its transaction (2) | feed entry | change feed, inherit lane |
 //! | `o` own lane | due second (8), LSN (8), index (2) | document key | purger |
-//! | `u` unique key | EPK bytes, fingerprint (32) | holder | uniqueness checks |
+//! | `u` unique key | place, fingerprint (32) | holder | uniqueness checks |
 //! | `m` state | nothing | shard state | recovery |
 //! | `i` index | generation (2), term, ordinal of the item (8) | what decides its expiry | queries |
 //! | `r` resource | ordinal (8) | what decides its expiry, document key | queries, from an index entry to its item |
 //! | `s` shape | generation (2), shape (8) | its paths | queries, for what lacks a path |
 //! | `p` policy | generation (2) | indexing policy | recovery |
 //!
-//! EPKs of one container are prefix-free (fixed length, or self-delimiting in version 1), so EPK and id need no separator.
+//! A place is the EPK of a partition key with the key itself (or its digest) behind it, so that keys with one EPK stay apart. Places of
+//! one container are prefix-free, so place and id need no separator.
 
 const DOCUMENT: u8 = b'd';
 const FEED: u8 = b'f';
@@ -57,17 +58,12 @@ impl Position {
     }
 }
 
-pub fn document(epk: &[u8], id: &str) -> Vec<u8> {
-    let mut key = Vec::with_capacity(1 + epk.len() + id.len());
+pub fn document(place: &[u8], id: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + place.len() + id.len());
     key.push(DOCUMENT);
-    key.extend_from_slice(epk);
+    key.extend_from_slice(place);
     key.extend_from_slice(id.as_bytes());
     key
-}
-
-/// EPK and id of a document key, run together.
-pub fn document_suffix(key: &[u8]) -> &[u8] {
-    key.get(1..).unwrap_or_default()
 }
 
 /// All documents with `min <= EPK < max`, as key bounds.
@@ -119,10 +115,10 @@ pub fn own_lane_parts(key: &[u8]) -> Option<(i64, Position)> {
 /// The bound behind the last entry of the own lane.
 pub const OWN_LANE_END: &[u8] = &[OWN_LANE + 1];
 
-pub fn unique(epk: &[u8], fingerprint: &[u8; 32]) -> Vec<u8> {
-    let mut key = Vec::with_capacity(33 + epk.len());
+pub fn unique(place: &[u8], fingerprint: &[u8; 32]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(33 + place.len());
     key.push(UNIQUE);
-    key.extend_from_slice(epk);
+    key.extend_from_slice(place);
     key.extend_from_slice(fingerprint);
     key
 }

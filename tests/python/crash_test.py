@@ -321,6 +321,79 @@ def test_full_disk_is_507_for_writes_while_reads_and_expiry_go_on_and_it_heals(f
     assert sorted(each["id"] for each in node.raw("GET", path).json["Documents"]) == ["healed", "there"]
 
 
+@linux_only
+def test_full_disk_while_the_catalog_is_written_is_507_and_the_old_catalog_stays_in_force(faulty_node):
+    node = faulty_node()
+    database = node.client().create_database("d")
+    container = database.create_container("kept", PartitionKey("/pk"), default_ttl=-1)
+    container.create_item({"id": "there", "pk": "p", "ttl": 3600})
+    shards = sorted((node.data / "shards").iterdir())
+    definition = {"id": "kept", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}, "defaultTtl": 1}
+    changes = [
+        ("POST", "/dbs", {"id": "refused"}),
+        ("POST", "/dbs/d/colls", {**definition, "id": "refused"}),
+        ("PUT", "/dbs/d/colls/kept", definition),
+        ("DELETE", "/dbs/d/colls/kept", None),
+        ("DELETE", "/dbs/d", None),
+    ]
+
+    def assert_as_before():
+        assert [each["id"] for each in node.raw("GET", "/dbs").json["Databases"]] == ["d"]
+        containers = node.raw("GET", "/dbs/d/colls").json["DocumentCollections"]
+        assert [(each["id"], each["defaultTtl"]) for each in containers] == [("kept", -1)]
+        assert sorted((node.data / "shards").iterdir()) == shards, "the shards of a container that was not made are gone"
+        assert node.raw("GET", "/dbs/d/colls/kept/docs/there", headers=KEY).status == 200
+
+    node.trigger.write_text("full catalog")
+    for method, path, body in changes:
+        answer = node.raw(method, path, body=body)
+        assert answer.status == 507, (method, path, answer)
+        assert "catalog" in answer.message
+    assert_as_before()
+    assert container.create_item({"id": "written", "pk": "p"})["id"] == "written", "items have nothing to do with it"
+    node.kill()
+    node.start()
+    assert_as_before()
+    node.trigger.unlink()
+    for method, path, body in changes[:3]:
+        assert node.raw(method, path, body=body).status in (200, 201), (method, path)
+    assert node.raw("GET", "/dbs/d/colls/kept").json["defaultTtl"] == 1
+
+
+@linux_only
+@pytest.mark.parametrize("then", ["the node dies", "the disk heals"])
+def test_default_that_one_shard_could_not_write_down_comes_into_force_when_it_can(faulty_node, then):
+    node = faulty_node()
+    database = node.client().create_database("d")
+    container = database.create_container("c", PartitionKey("/pk"), default_ttl=-1, offer_throughput=20_000)
+    keys = [f"key {n}" for n in range(8)]
+    for key in keys:
+        container.create_item({"id": "mortal", "pk": key})
+    behind, other = sorted((node.data / "shards").iterdir())
+
+    # The catalog and the other shard have the new default.
+    node.trigger.write_text(f"full {behind}/")
+    definition = {"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}, "defaultTtl": 1}
+    for attempt in range(2):
+        answer = node.raw("PUT", "/dbs/d/colls/c", body=definition)
+        assert answer.status == 507, (attempt, answer)
+    if then == "the node dies":
+        node.kill()
+        node.trigger.unlink()
+        node.start()
+        assert "caught up with the catalog" in node.log()
+    else:
+        node.trigger.unlink()
+    assert node.raw("GET", "/dbs/d/colls/c").json["defaultTtl"] == 1
+
+    def is_gone(key):
+        header = {"x-ms-documentdb-partitionkey": f'["{key}"]'}
+        return node.raw("GET", "/dbs/d/colls/c/docs/mortal", headers=header).status == 404
+
+    for key in keys:
+        wait_until(lambda: is_gone(key), f"the item of {key} expires by the new default")
+
+
 def test_data_folder_that_cannot_be_made_is_said(new_node, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(Refused) as refused:

@@ -139,3 +139,26 @@ def test_query_by_feed_range(filled):
     parts = [numbers(filled.query_items("SELECT * FROM c", feed_range=each)) for each in ranges]
     assert all(parts)
     assert sorted(n for part in parts for n in part) == list(range(50))
+
+
+def test_session_token_names_every_range_that_answered(filled, node):
+    path = f"/{filled.container_link}/docs"
+    ranges = {each["id"] for each in node.raw("GET", f"/{filled.container_link}/pkranges").json["PartitionKeyRanges"]}
+    assert len(ranges) == 3
+
+    def named(answer):
+        assert answer.status == 200, answer
+        parts = dict(part.split(":") for part in answer.headers["x-ms-session-token"].split(","))
+        assert len({part.split("#")[0] for part in parts.values()}) == 1, "one version: it is one container"
+        return {range_id: int(part.split("#")[1]) for range_id, part in parts.items()}
+
+    everywhere = named(node.raw("GET", path, headers={"x-ms-max-item-count": "-1"}))
+    assert everywhere.keys() == ranges
+    assert sum(everywhere.values()) == 50, "one transaction for each item"
+    headers = {"content-type": "application/query+json", "x-ms-documentdb-isquery": "true", "x-ms-documentdb-query-enablecrosspartition": "true"}
+    count = node.raw("POST", path, headers=headers, body={"query": "SELECT VALUE SUM(c.n) FROM c"})
+    assert named(count) == everywhere
+    assert len(named(node.raw("GET", f"{path}/0", headers={"x-ms-documentdb-partitionkey": '["key 0"]'}))) == 1
+    assert node.raw("GET", path, headers={"x-ms-session-token": count.headers["x-ms-session-token"]}).status == 200
+    ahead = count.headers["x-ms-session-token"].replace("#", "#999999")
+    assert node.raw("GET", path, headers={"x-ms-session-token": ahead}).substatus == 1002

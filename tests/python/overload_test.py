@@ -19,8 +19,8 @@ def metered(new_node):
     return node
 
 
-def create(node, item_id, **options):
-    return node.raw("POST", DOCS, headers=KEY, body={"id": item_id, "pk": "p", "text": "x" * 20_000}, **options)
+def create(node, item_id, size=20_000, **options):
+    return node.raw("POST", DOCS, headers=KEY, body={"id": item_id, "pk": "p", "text": "x" * size}, **options)
 
 
 def use_up(node):
@@ -49,6 +49,28 @@ def test_sdk_waits_as_told_and_succeeds(metered):
     use_up(metered)
     container = metered.client(retry_total=20).get_database_client("d").get_container_client("c")
     assert container.create_item({"id": "patient", "pk": "p"})["id"] == "patient"
+
+
+def test_containers_of_one_database_share_its_throughput(new_node):
+    node = new_node(arguments=["--set", "limits.enforce_throughput=true"])
+    database = node.client().create_database("d", offer_throughput=400)
+    for name in ["c", "sibling"]:
+        database.create_container(name, PartitionKey("/pk"))
+    database.create_container("own", PartitionKey("/pk"), offer_throughput=400)
+    # A debt of many seconds: one large write after the other is let in as long as anything is left.
+    connection = node.connection()
+    for n in range(2_000):
+        if create(node, f"{n}", connection=connection, size=1_500_000).status == 429:
+            break
+    answer = node.raw("POST", "/dbs/d/colls/sibling/docs", headers=KEY, body={"id": "1", "pk": "p"})
+    assert (answer.status, answer.substatus) == (429, 3200), answer
+    # A change of the catalog brings no new bucket.
+    database.create_container("late", PartitionKey("/pk"))
+    for name in ["c", "sibling", "late"]:
+        answer = node.raw("POST", f"/dbs/d/colls/{name}/docs", headers=KEY, body={"id": "1", "pk": "p"})
+        assert answer.status == 429, (name, answer)
+    answer = node.raw("POST", "/dbs/d/colls/own/docs", headers=KEY, body={"id": "1", "pk": "p"})
+    assert answer.status == 201, answer
 
 
 def test_other_containers_have_their_own_throughput(metered):

@@ -6,6 +6,7 @@ mod equality;
 mod few_due;
 mod indexed_create;
 mod mass_expiry;
+mod metrics_cost;
 mod million;
 mod order_by;
 mod point_read;

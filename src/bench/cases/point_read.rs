@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Context, SETTLE};
+use super::{Context, SETTLE, metrics_cost};
 use crate::bench::measure::{Compared, measure};
 use crate::bench::report::{Bar, Unit};
 use crate::bench::scripts::{Cargo, Due, PointReads};
@@ -38,5 +38,11 @@ pub async fn run(context: &Context<'_>) -> Result<()> {
     context.add(CASE, "CPU, yardstick GETs", cpu, Unit::Times, bar);
     let (figure, bar) = ("rate, of the yardstick's", Bar::AtLeast(0.5));
     context.add_rate_ratio(CASE, figure, &compared, Unit::Share, bar);
+    if let Some(micros) = metrics_cost::micros_a_read() {
+        context.add(CASE, "metrics of a read", micros, Unit::Micros, Bar::None);
+        let share = micros / compared.subject.cpu_micros();
+        let bar = Bar::Below(0.02);
+        context.add(CASE, "metrics, of a read's CPU", share, Unit::Share, bar);
+    }
     Ok(())
 }

@@ -209,17 +209,17 @@ pub async fn query(
     };
     let Answer {
         value: mut page,
-        range_id,
-        lsn,
+        served,
     } = call.worker.router.send(run).await.map_err(gone)??;
     drop(alive);
+    call.watch.hands_out(page.first_due);
     let body = respond::feed(&container.rid_text, "Documents", page.rows.iter());
     let charge = charge::query(page.work.examined, page.rows.bytes());
     let mut response = Response::new(200, body, charge);
     container.budget.spend(response.charge);
     response
         .number(headers::ITEM_COUNT, page.rows.len() as u64)
-        .served_by(&container, range_id, lsn);
+        .served_by(&container, &served);
     if call.request.headers().contains_key(&headers::PARTITION_KEY) {
         // Items are in the order of their keys: whoever names one is led to its items.
         let paths = &container.container.definition.partition_key.paths;

@@ -69,11 +69,12 @@ impl ContainerDefinition {
             Some(policy) => unique_keys::from_json(policy)?,
             None => Vec::new(),
         };
+        let policy = IndexingPolicy::from_json(body.get("indexingPolicy"))?;
         let definition = Self {
             id: id.to_owned(),
             partition_key: PartitionKeyDefinition::from_json(partition_key)?,
             default_ttl: DefaultTtl::from_json(body.get("defaultTtl"))?,
-            indexing_policy: IndexingPolicy::from_json(body.get("indexingPolicy"))?,
+            indexing_policy: policy.with_computed(body.get("computedProperties")),
             unique_keys,
             other: policies::read(body)?,
         };
@@ -96,11 +97,12 @@ impl ContainerDefinition {
         }
         self.check_partition_key(body)?;
         self.check_unique_keys(body)?;
+        let policy = IndexingPolicy::from_json(body.get("indexingPolicy"))?;
         let replacement = Self {
             id: self.id.clone(),
             partition_key: self.partition_key.clone(),
             default_ttl: DefaultTtl::from_json(body.get("defaultTtl"))?,
-            indexing_policy: IndexingPolicy::from_json(body.get("indexingPolicy"))?,
+            indexing_policy: policy.with_computed(body.get("computedProperties")),
             unique_keys: self.unique_keys.clone(),
             other: self.replaced_policies(body)?,
         };

@@ -77,6 +77,16 @@ pub struct IndexingPolicy {
     /// As sent, with path and type checked; the numbers are checked against the container's embeddings.
     pub vector: Vec<Map<String, Value>>,
     pub full_text: Vec<PropertyPath>,
+    /// The container's computed properties that the policy names; no others are indexed. Not part of a policy as clients see it.
+    #[serde(default)]
+    pub computed: Vec<ComputedProperty>,
+}
+
+/// A property of items that a query works out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComputedProperty {
+    pub name: String,
+    pub query: String,
 }
 
 impl Default for IndexingPolicy {
@@ -90,6 +100,7 @@ impl Default for IndexingPolicy {
             spatial: Vec::new(),
             vector: Vec::new(),
             full_text: Vec::new(),
+            computed: Vec::new(),
         }
     }
 }
@@ -131,6 +142,7 @@ impl IndexingPolicy {
             spatial: spatial_indexes(object)?,
             vector: vector_indexes(object)?,
             full_text: full_text_indexes(object)?,
+            computed: Vec::new(),
         };
         if mode != IndexingMode::None {
             policy.complete_paths()?;
@@ -161,6 +173,37 @@ impl IndexingPolicy {
             self.excluded.push(etag);
         }
         Ok(())
+    }
+
+    /// Takes note of the computed properties that are to be indexed: those that an included path or a composite index names. The
+    /// root stands for the properties that items have.
+    #[must_use]
+    pub fn with_computed(mut self, definitions: Option<&Value>) -> Self {
+        let definitions = definitions.and_then(Value::as_array);
+        let all = definitions.into_iter().flatten().filter_map(|definition| {
+            let text = |name: &str| definition.get(name)?.as_str().map(str::to_owned);
+            Some(ComputedProperty {
+                name: text("name")?,
+                query: text("query")?,
+            })
+        });
+        self.computed = all.filter(|one| self.names(&one.name)).collect();
+        self
+    }
+
+    fn names(&self, property: &str) -> bool {
+        let included = self.included.iter().any(|path| {
+            matches!(path.segments().first(), Some(Segment::Property(first)) if first == property)
+        });
+        let mut columns = self.composite.iter().flatten();
+        included
+            || columns.any(|column| {
+                column
+                    .path
+                    .segments()
+                    .first()
+                    .is_some_and(|s| s == property)
+            })
     }
 
     /// As the server returns it. Lists of special indexes appear when they hold something.

@@ -1,6 +1,7 @@
 //! Queries over the items of a container: a query and a scope enter, one page of rows and a token for the next one leave.
 //!
-//! A page is worked on in slices on the blocking pool: a short query is over in its first one, long ones take turns. [`scope`] says what must be
+//! A page is worked on in slices on the blocking pool: a short query is over in its first one, long ones take turns. One that looks for a value and
+//! finds few items is over before that, on the router's own thread, as a point read is. [`scope`] says what must be
 //! looked into, [`run`] walks over it, [`modes`] are the three ways to rows, [`position`] and [`token`] say where the next page begins, and [`room`]
 //! is what the queries of a node share.
 
@@ -60,8 +61,11 @@ impl Handler<RunQuery> for Router {
     fn handle(&mut self, request: RunQuery, _: &mut Self::Context) -> Self::Result {
         let room = Arc::clone(&self.queries);
         Box::pin(async move {
+            let mut run = match Run::new(request, &room)?.glance()? {
+                Progress::Page(page) => return Ok(*page),
+                Progress::More(unfinished) => unfinished,
+            };
             let mut first = true;
-            let mut run = Run::new(request, &room)?;
             loop {
                 let turn = room.turn(first).await?;
                 if run.is_abandoned() {

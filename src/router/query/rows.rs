@@ -1,11 +1,14 @@
 //! The rows of one page, as JSON.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 
 use serde_json::Value;
 
 use super::{position::Life, scope::Part};
-use crate::model::error::{Error, Result};
+use crate::{
+    model::error::{Error, Result},
+    shard::view::{Judge, earlier},
+};
 
 /// Rows one behind the other, ready to be sent.
 #[derive(Debug, Default)]
@@ -72,25 +75,24 @@ impl Rows {
         })
     }
 
+    /// When the first of the rows' items falls due.
+    pub fn first_due(&self, parts: &[Part]) -> Result<Option<i64>> {
+        let mut judges = Judges::new(parts);
+        let mut first = None;
+        for life in self.ends.iter().filter_map(|row| row.life) {
+            first = earlier(first, judges.of(life)?.due(life.ts, life.ttl));
+        }
+        Ok(first)
+    }
+
     /// Drops the rows of items that have expired since they were read.
     pub fn drop_expired(&mut self, parts: &[Part]) -> Result<()> {
-        let mut judges = HashMap::new();
+        let mut judges = Judges::new(parts);
         let mut live = Self::default();
         for (json, row) in self.iter().zip(&self.ends) {
             let is_live = match row.life {
                 None => true,
-                Some(life) => {
-                    let judge = match judges.entry(life.part) {
-                        std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-                        std::collections::hash_map::Entry::Vacant(unknown) => {
-                            let part = parts.get(life.part).ok_or_else(|| {
-                                Error::internal("a row comes from no part of the scope")
-                            })?;
-                            unknown.insert(part.shard.view()?.judge())
-                        }
-                    };
-                    judge.is_live(life.ts, life.ttl)
-                }
+                Some(life) => judges.of(life)?.is_live(life.ts, life.ttl),
             };
             if is_live {
                 live.push(json, row.life);
@@ -100,6 +102,31 @@ impl Rows {
             *self = live;
         }
         Ok(())
+    }
+}
+
+/// One judge for each part of the scope that rows come from.
+struct Judges<'a> {
+    parts: &'a [Part],
+    known: HashMap<usize, Judge>,
+}
+
+impl<'a> Judges<'a> {
+    fn new(parts: &'a [Part]) -> Self {
+        let known = HashMap::new();
+        Self { parts, known }
+    }
+
+    fn of(&mut self, life: Life) -> Result<&Judge> {
+        match self.known.entry(life.part) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(unknown) => {
+                let part = self.parts.get(life.part);
+                let part =
+                    part.ok_or_else(|| Error::internal("a row comes from no part of the scope"))?;
+                Ok(unknown.insert(part.shard.view()?.judge()))
+            }
+        }
     }
 }
 

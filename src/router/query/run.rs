@@ -18,7 +18,11 @@ use super::{
 };
 use crate::{
     model::error::{Error, Result},
-    router::{Answer, ContainerRoute, actor::PageBounds, session::SessionToken},
+    router::{
+        Answer, ContainerRoute,
+        actor::PageBounds,
+        session::{Served, SessionToken},
+    },
     shard::{
         select::{Ask, Budget, Candidates, IndexUse, ResumePoint, Step, from_index},
         view::ShardView,
@@ -28,6 +32,9 @@ use crate::{
 
 /// How long one slice of work lasts. Others get their turn in between.
 const SLICE_TIME: Duration = Duration::from_millis(20);
+/// Entries and time of the glance that a query gets before others are asked to work on it.
+const GLANCE_ENTRIES_MAX: usize = 32;
+const GLANCE_TIME: Duration = Duration::from_millis(1);
 /// How long one page may be worked on before it is handed out, full or not.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Entries of index and items that one page may look at.
@@ -39,6 +46,8 @@ const CARRIED_BYTES_MAX: usize = 2_000;
 #[derive(Debug)]
 pub struct QueryPage {
     pub rows: Rows,
+    /// When the first of the rows' items falls due.
+    pub first_due: Option<i64>,
     pub continuation: Option<String>,
     pub work: Work,
 }
@@ -71,7 +80,7 @@ pub struct Run {
     point: Option<ResumePoint>,
     /// The last part for which the session was checked.
     entered: Option<usize>,
-    served: Option<(u32, u64)>,
+    served: Option<Served>,
     /// Rows that earlier pages found.
     found: u64,
     mode: Mode,
@@ -226,6 +235,28 @@ impl Run {
         self.alive.strong_count() == 0
     }
 
+    /// Looks whether the query is over at once: to hand it to another thread and back would cost more than that.
+    pub fn glance(mut self: Box<Self>) -> Result<Progress> {
+        let is_fresh = self.point.is_none() && self.found == 0;
+        if !is_fresh || self.parts.len() != 1 || !self.query.is_brief() {
+            return Ok(Progress::More(self));
+        }
+        let begun = Instant::now();
+        let budget = Budget {
+            entries_max: GLANCE_ENTRIES_MAX,
+            deadline: Some(begun + GLANCE_TIME),
+        };
+        let view = self.enter()?;
+        let walked = self.walk(&view, budget)?;
+        self.work.time += begun.elapsed();
+        match walked {
+            Walked::Paused => return Ok(Progress::More(self)),
+            Walked::PartDone => self.at += 1,
+            Walked::AllDone => {}
+        }
+        self.finish()
+    }
+
     /// Works for a while.
     pub fn slice(mut self: Box<Self>) -> Result<Progress> {
         let begun = Instant::now();
@@ -263,7 +294,11 @@ impl Run {
             let walked = if self.answer_from_index(&view, deadline)? {
                 Walked::PartDone
             } else {
-                self.walk(&view, deadline)?
+                let budget = Budget {
+                    entries_max: PAGE_ENTRIES_MAX,
+                    deadline: Some(deadline),
+                };
+                self.walk(&view, budget)?
             };
             match walked {
                 Walked::Paused => return Ok(false),
@@ -289,7 +324,10 @@ impl Run {
             if let Some(session) = &self.session {
                 session.check(range_id, self.container.session_version, lsn)?;
             }
-            self.served.get_or_insert((range_id, lsn));
+            match &mut self.served {
+                Some(served) => served.and_by(range_id, lsn),
+                None => self.served = Some(Served::by(range_id, lsn)),
+            }
             self.entered = Some(self.at);
         }
         self.first_second.get_or_insert_with(|| view.clock.now());
@@ -325,17 +363,14 @@ impl Run {
         }
     }
 
-    fn walk(&mut self, view: &ShardView, deadline: Instant) -> Result<Walked> {
+    fn walk(&mut self, view: &ShardView, budget: Budget) -> Result<Walked> {
         let part = self.parts.get(self.at).ok_or_else(no_parts)?;
         let ask = Ask {
             query: &self.query,
             keys: &part.keys,
             resume: self.point.as_ref(),
             scan_allowed: self.scan_allowed,
-            budget: Budget {
-                entries_max: PAGE_ENTRIES_MAX,
-                deadline: Some(deadline),
-            },
+            budget,
         };
         let mut reader = Reader::new(&self.query);
         let mut candidates = Candidates::open(view, &ask)?;
@@ -469,7 +504,7 @@ impl Run {
             Mode::Whole(whole) => whole.after().cloned(),
             Mode::Streaming(_) | Mode::Gone => None,
         };
-        let (range_id, lsn) = self.served.ok_or_else(no_parts)?;
+        let served = self.served.clone().ok_or_else(no_parts)?;
         let (fingerprint, found) = (self.fingerprint, self.found);
         let work = std::mem::take(&mut self.work);
         let room = Arc::clone(self.share.room());
@@ -480,11 +515,11 @@ impl Run {
         Ok(Progress::Page(Box::new(Answer {
             value: QueryPage {
                 rows: Rows::default(),
+                first_due: None,
                 continuation: Some(encode(&Token::new(fingerprint, found, place))?),
                 work,
             },
-            range_id,
-            lsn,
+            served,
         })))
     }
 
@@ -494,18 +529,18 @@ impl Run {
         {
             rows.drop_expired(&self.parts)?;
         }
-        let (range_id, lsn) = self.served.ok_or_else(no_parts)?;
+        let served = self.served.clone().ok_or_else(no_parts)?;
         let continuation = next
             .map(|(found, place)| encode(&Token::new(self.fingerprint, found, place)))
             .transpose()?;
         Ok(Progress::Page(Box::new(Answer {
             value: QueryPage {
+                first_due: rows.first_due(&self.parts)?,
                 rows,
                 continuation,
                 work: std::mem::take(&mut self.work),
             },
-            range_id,
-            lsn,
+            served,
         })))
     }
 }

@@ -2,23 +2,24 @@
 
 use super::{
     Ask, IndexUse, ResumePoint,
+    composite::{self, CompositeTerm},
+    condition::{Condition, Path, Term, simplify_and, simplify_or},
     estimate::{Counted, count_entries, count_keys},
-    filter::{Condition, Filter, Path, Term, filter, item_path, simplify_and, simplify_or},
+    filter::{Filter, filter},
+    order::{self, Order},
     ordinals::{self, ORDINALS_MAX},
     ranges::Ranges,
     reader::Reader,
-    walk::{self, Missing, WalkPlan},
+    walk::{self, WalkPlan},
 };
 use crate::{
     index::{
         PathId,
         path::SHAPES,
-        policy::path_id,
         value::{self, tag},
     },
     model::error::{Error, Result},
     shard::generation::Mode,
-    sql::ast::SelectQuery,
 };
 
 /// Entries counted at most to compare ways; each limit in turn, until one way proves to be shorter.
@@ -138,8 +139,8 @@ fn resolve(reader: &Reader<'_>, condition: Condition) -> Condition {
 
 pub fn shapes_path() -> Path {
     Path {
-        segments: Vec::new(),
         id: SHAPES,
+        ..Path::new(Vec::new())
     }
 }
 
@@ -160,14 +161,30 @@ pub fn choose(reader: &Reader<'_>, ask: &Ask<'_>) -> Result<Choice> {
     } = filter(ask.query, &index.indexer);
     let conditions = conditions(reader, condition);
     let order = Order::of(reader, ask, &conditions)?;
+    // Items in the order of one composite index are not picked by another one.
+    let composites = match order {
+        Some(_) => Vec::new(),
+        None => composite::of_filter(reader, &conditions),
+    };
     let chooser = Chooser {
         reader,
         ask,
         conditions,
+        composites,
     };
     let mut choice = chooser.choose(order)?;
-    let potential = not_indexed.iter().map(Path::text);
-    choice.used.potential.extend(potential);
+    choice.used.potential = not_indexed.iter().map(Path::text).collect();
+    let columns = order::columns(ask, &index.indexer).unwrap_or_default();
+    for (path, _) in &columns {
+        let text = path.text();
+        if !index.indexer.includes(&path.segments) && !choice.used.potential.contains(&text) {
+            choice.used.potential.push(text);
+        }
+    }
+    if choice.used.utilized_composite.is_empty() {
+        let advice = composite::advice(&columns, &chooser.conditions);
+        choice.used.potential_composite.extend(advice);
+    }
     // With other sources beside the item, a row may be missing though the filter holds.
     let is_plain = syntax.item_name().is_some()
         && syntax
@@ -177,229 +194,23 @@ pub fn choose(reader: &Reader<'_>, ask: &Ask<'_>) -> Result<Choice> {
     choice.exact &= is_plain;
     Ok(choice)
 }
-
-/// A walk that gives the items in the order of the query.
-struct Order {
-    plan: WalkPlan,
-    /// The condition that the walk takes care of.
-    covers: Vec<PathId>,
-    used: IndexUse,
-}
-
-impl Order {
-    fn of(reader: &Reader<'_>, ask: &Ask<'_>, conditions: &[Condition]) -> Result<Option<Self>> {
-        let syntax = ask.query.syntax();
-        if syntax.order_by_rank || !syntax.group_by.is_empty() {
-            return Ok(None);
-        }
-        let columns: Option<Vec<(Path, bool)>> = syntax
-            .order_by
-            .iter()
-            .map(|item| Some((item_path(ask.query, &item.expr)?, item.descending)))
-            .collect();
-        match columns.as_deref() {
-            None | Some([]) => Ok(None),
-            Some([(path, descending)]) => {
-                let by_path = Self::by_path(reader, path, *descending, conditions)?;
-                Ok(match by_path {
-                    Some(order) => Some(order),
-                    None => Self::by_composite(reader, &[(path.clone(), *descending)], conditions),
-                })
-            }
-            Some(columns) => {
-                check_composite(reader, columns, syntax)?;
-                Ok(Self::by_composite(reader, columns, conditions))
-            }
-        }
-    }
-
-    fn by_path(
-        reader: &Reader<'_>,
-        path: &Path,
-        descending: bool,
-        conditions: &[Condition],
-    ) -> Result<Option<Self>> {
-        let indexed = reader
-            .index
-            .as_ref()
-            .is_some_and(|index| index.indexer.includes(&path.segments));
-        if !indexed {
-            return Ok(None);
-        }
-        let survey = reader.survey(path.id);
-        let bound = conditions.iter().find_map(|one| match one {
-            Condition::Term(term) if term.path.id == path.id => Some(&term.ranges),
-            _ => None,
-        });
-        let ranges = bound.cloned().unwrap_or_else(scalars);
-        let unsorted = (survey.has_cut && ranges.intersects(&Ranges::of_tag(tag::TEXT)))
-            || (bound.is_none() && (survey.has_nested || survey.has_other));
-        if unsorted {
-            return Ok(None);
-        }
-        let missing = match (bound, survey.lacking.as_slice()) {
-            (Some(_), _) | (None, []) => None,
-            (None, [shape]) => Some(Missing::Shape(survey.ranges(&[*shape]))),
-            (None, lacking) => {
-                let term = Term {
-                    path: shapes_path(),
-                    ranges: survey.ranges(lacking),
-                    exact: true,
-                };
-                match ordinals::of_term(reader, &term, ORDINALS_MAX)? {
-                    Some(ordinals) => Some(Missing::Ordinals(ordinals)),
-                    None => return Ok(None),
-                }
-            }
-        };
-        let used = IndexUse {
-            utilized: vec![path.text()],
-            ..IndexUse::default()
-        };
-        Ok(Some(Self {
-            plan: WalkPlan {
-                driver: path.id,
-                ranges,
-                missing,
-                backwards: descending,
-            },
-            covers: vec![path.id],
-            used,
-        }))
-    }
-
-    /// A composite index whose first columns are given by the filter and whose others are the order's.
-    fn by_composite(
-        reader: &Reader<'_>,
-        order: &[(Path, bool)],
-        conditions: &[Condition],
-    ) -> Option<Self> {
-        let index = reader.index.as_ref()?;
-        for composite in index.indexer.composites() {
-            let Some(given) = composite.columns.len().checked_sub(order.len()) else {
-                continue;
-            };
-            let (first, rest) = composite.columns.split_at(given);
-            let Some(backwards) = direction(rest, order) else {
-                continue;
-            };
-            let mut prefix = Vec::new();
-            let mut covers = Vec::new();
-            let all_given = first.iter().all(|column| {
-                let id = path_id(&column.path);
-                let value = conditions.iter().find_map(|one| match one {
-                    Condition::Term(term) if term.path.id == id && is_whole_value(term) => {
-                        term.ranges.single_value()
-                    }
-                    _ => None,
-                });
-                // A long string is cut elsewhere in a composite term.
-                let Some(value) = value.filter(|value| value.len() <= value::COLUMN_TEXT_BYTES_MAX)
-                else {
-                    return false;
-                };
-                let start = prefix.len();
-                prefix.extend_from_slice(value);
-                if column.descending {
-                    value::invert(&mut prefix, start);
-                }
-                covers.push(id);
-                true
-            });
-            let survey = reader.survey(composite.id);
-            if !all_given || survey.has_cut || survey.has_other {
-                continue;
-            }
-            let ranges = if prefix.is_empty() {
-                everything()
-            } else {
-                Ranges::prefix(prefix)
-            };
-            let columns = composite.columns.iter().map(|column| {
-                let direction = if column.descending { "DESC" } else { "ASC" };
-                format!("{} {direction}", column.path)
-            });
-            return Some(Self {
-                plan: WalkPlan {
-                    driver: composite.id,
-                    ranges,
-                    missing: None,
-                    backwards,
-                },
-                covers,
-                used: IndexUse {
-                    utilized_composite: vec![columns.collect()],
-                    ..IndexUse::default()
-                },
-            });
-        }
-        None
-    }
-}
-
-/// Whether columns are an order, forwards (`false`) or backwards.
-fn direction(columns: &[crate::index::policy::Column], order: &[(Path, bool)]) -> Option<bool> {
-    let same_paths = columns.len() == order.len()
-        && columns
-            .iter()
-            .zip(order)
-            .all(|(column, (path, _))| path_id(&column.path) == path.id);
-    let mut turned = columns
-        .iter()
-        .zip(order)
-        .map(|(column, (_, descending))| column.descending != *descending);
-    let first = turned.next()?;
-    (same_paths && turned.all(|one| one == first)).then_some(first)
-}
-
-/// An order by several columns needs a composite index of them.
-fn check_composite(
-    reader: &Reader<'_>,
-    order: &[(Path, bool)],
-    syntax: &SelectQuery,
-) -> Result<()> {
-    let Some(index) = &reader.index else {
-        return Ok(());
-    };
-    let found = index.indexer.composites().iter().any(|composite| {
-        let given = composite.columns.len().saturating_sub(order.len());
-        let rest = composite.columns.get(given..).unwrap_or_default();
-        direction(rest, order).is_some()
-    });
-    if found {
-        return Ok(());
-    }
-    let columns: Vec<String> = syntax
-        .order_by
-        .iter()
-        .map(|item| item.expr.to_string())
-        .collect();
-    Err(Error::bad_request(format!(
-        "The order by query does not have a corresponding composite index that it can be served from: there is none over {}",
-        columns.join(", ")
-    )))
-}
-
 /// All values that have terms.
 pub fn scalars() -> Ranges {
     Ranges::one(vec![tag::NULL], vec![tag::ARRAY])
 }
-
-/// All values of a composite term, turned or not.
-fn everything() -> Ranges {
-    Ranges::one(vec![0], vec![0xff])
-}
-
 struct Chooser<'a, 'v> {
     reader: &'a Reader<'v>,
     ask: &'a Ask<'a>,
     conditions: Vec<Condition>,
+    /// Several of the conditions in one.
+    composites: Vec<CompositeTerm>,
 }
 
-/// A way to the items by one of the conditions.
+/// A way to the items by one of the conditions, or by several in a composite index.
 #[derive(Clone, Copy)]
 enum Way<'c> {
     Walk(&'c Term),
+    Composite(&'c CompositeTerm),
     Ordinals(&'c Condition),
     Keys,
 }
@@ -413,11 +224,16 @@ impl Chooser<'_, '_> {
             return self.resumed(resume, order);
         }
         let covers = order.as_ref().map_or(&[][..], |order| &order.covers);
-        let ways: Vec<Way<'_>> = self
+        let singles = self
             .conditions
             .iter()
             .filter(|one| !matches!(one, Condition::Term(term) if covers.contains(&term.path.id)))
-            .filter_map(way_of)
+            .filter_map(way_of);
+        let ways: Vec<Way<'_>> = self
+            .composites
+            .iter()
+            .map(Way::Composite)
+            .chain(singles)
             .chain((!self.covers_shard()).then_some(Way::Keys))
             .collect();
         if let Some(order) = order {
@@ -447,6 +263,13 @@ impl Chooser<'_, '_> {
         if let Some(order) = order.filter(|order| order.plan.driver == driver) {
             return Ok(self.ordered(order));
         }
+        let composite = self
+            .composites
+            .iter()
+            .find(|composite| composite.term.path.id == driver);
+        if let Some(composite) = composite {
+            return self.by(Way::Composite(composite), true);
+        }
         let term = self.conditions.iter().find_map(|one| match one {
             Condition::Term(term) if term.path.id == driver => Some(term),
             _ => None,
@@ -473,7 +296,9 @@ impl Chooser<'_, '_> {
 
     fn count(&self, way: Way<'_>, limit: usize) -> Result<Counted> {
         match way {
-            Way::Walk(term) => count_entries(self.reader, term, limit),
+            Way::Walk(term) | Way::Composite(CompositeTerm { term, .. }) => {
+                count_entries(self.reader, term, limit)
+            }
             Way::Ordinals(condition) => {
                 let found = ordinals::of_condition(self.reader, condition, limit)?;
                 Ok(found.map_or(Counted::More, |found| Counted::All(found.len())))
@@ -511,14 +336,16 @@ impl Chooser<'_, '_> {
     fn by(&self, way: Way<'_>, with_checks: bool) -> Result<Choice> {
         match way {
             Way::Keys => Ok(Choice::of(Access::Keys)),
+            Way::Composite(composite) => {
+                let access = Access::Walk(plan_of(&composite.term));
+                let mut choice = self.done(access, &composite.covers, with_checks);
+                let columns = composite.columns.clone();
+                choice.used.utilized_composite.push(columns);
+                Ok(choice)
+            }
             Way::Walk(term) => {
-                let plan = WalkPlan {
-                    driver: term.path.id,
-                    ranges: term.ranges.clone(),
-                    missing: None,
-                    backwards: false,
-                };
-                let mut choice = self.done(Access::Walk(plan), &[term.path.id], with_checks);
+                let access = Access::Walk(plan_of(term));
+                let mut choice = self.done(access, &[term.path.id], with_checks);
                 if term.path.id != SHAPES {
                     choice.used.utilized.insert(0, term.path.text());
                 }
@@ -564,6 +391,15 @@ impl Chooser<'_, '_> {
     }
 }
 
+fn plan_of(term: &Term) -> WalkPlan {
+    WalkPlan {
+        driver: term.path.id,
+        ranges: term.ranges.clone(),
+        missing: None,
+        backwards: false,
+    }
+}
+
 /// The values that a term asks for, if it asks for a few values and not for a range of them.
 pub fn whole_values(term: &Term) -> Option<Vec<Vec<u8>>> {
     is_checkable(term).then(|| term.ranges.iter().map(|range| range.from.clone()).collect())
@@ -580,8 +416,9 @@ fn is_checkable(term: &Term) -> bool {
 }
 
 /// Whether the ranges are values, and not prefixes of values: those of a type, or of strings that begin alike.
-fn is_whole_value(term: &Term) -> bool {
+pub fn is_whole_value(term: &Term) -> bool {
     term.ranges.iter().all(|range| match range.from.as_slice() {
+        _ if term.path.of_cells => false,
         _ if term.path.id == SHAPES => true,
         [tag::NULL | tag::FALSE | tag::TRUE] => true,
         [tag::NUMBER, rest @ ..] => rest.len() >= 8,
@@ -608,7 +445,7 @@ fn way_of(condition: &Condition) -> Option<Way<'_>> {
     }
 }
 
-fn collect_paths(condition: &Condition, paths: &mut Vec<String>) {
+pub fn collect_paths(condition: &Condition, paths: &mut Vec<String>) {
     match condition {
         Condition::Term(term) if term.path.id != SHAPES => {
             let text = term.path.text();

@@ -1,6 +1,6 @@
 //! Counts a few entries to compare ways.
 
-use super::{filter::Term, reader::Reader};
+use super::{condition::Term, reader::Reader};
 use crate::{
     model::{epk::EpkRange, error::Result},
     store::keys,

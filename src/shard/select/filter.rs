@@ -1,102 +1,26 @@
 //! What a query's filter says of terms. A condition is what must be true of an item's terms where the filter lets a row of the item through;
 //! it is *exact* if that is all that must be true.
 
-use serde_json::{Number, Value};
+use std::borrow::Cow;
 
-use super::ranges::{Ranges, successor};
+use serde_json::Value;
+
+use super::{
+    condition::{Condition, Path, Term, inexact, simplify_and, simplify_or},
+    names::{Scope, scope_of},
+    ranges::{Ranges, successor},
+};
 use crate::{
     index::{
-        Indexer, PathId,
+        Indexer, cells,
         value::{Precision, encode, encode_text_prefix, tag},
     },
     model::indexing_policy::Segment,
     sql::{
-        Query,
-        ast::{
-            BinaryOp, Call, Collection, Expr, From, SelectQuery, Source, Step, SubqueryKind,
-            UnaryOp,
-        },
+        Geometry, Query,
+        ast::{BinaryOp, Call, Expr, SelectQuery, SubqueryKind, UnaryOp},
     },
 };
-
-/// A path of the index.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Path {
-    pub segments: Vec<Segment>,
-    pub id: PathId,
-}
-
-impl Path {
-    pub fn new(segments: Vec<Segment>) -> Self {
-        let id = segments
-            .iter()
-            .fold(PathId::ROOT, |id, segment| id.step(segment));
-        Self { segments, id }
-    }
-
-    /// Whether an item may have several terms at this path.
-    pub fn is_multiple(&self) -> bool {
-        self.segments.contains(&Segment::AnyElement)
-    }
-
-    /// As a policy writes it.
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        for segment in &self.segments {
-            text.push('/');
-            match segment {
-                Segment::AnyElement => text.push_str("[]"),
-                Segment::Property(name) if is_plain(name) => text.push_str(name),
-                Segment::Property(name) => {
-                    text.push('"');
-                    text.push_str(&name.replace('\\', "\\\\").replace('"', "\\\""));
-                    text.push('"');
-                }
-            }
-        }
-        text.push_str("/?");
-        text
-    }
-}
-
-fn is_plain(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_')
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Condition {
-    /// Every item.
-    All,
-    Nothing,
-    /// A value at the path is in one of the ranges.
-    Term(Term),
-    /// There is a value at the path.
-    Present(Path),
-    /// There is none.
-    Missing(Path),
-    And(Vec<Condition>),
-    Or(Vec<Condition>),
-    /// The index does not tell.
-    Unknown,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Term {
-    pub path: Path,
-    pub ranges: Ranges,
-    pub exact: bool,
-}
-
-impl Condition {
-    pub fn is_exact(&self) -> bool {
-        match self {
-            Self::All | Self::Nothing | Self::Present(_) | Self::Missing(_) => true,
-            Self::Term(term) => term.exact,
-            Self::And(all) | Self::Or(all) => all.iter().all(Self::is_exact),
-            Self::Unknown => false,
-        }
-    }
-}
 
 /// The filter of a query as a condition, and the paths that it asks for in vain.
 pub struct Filter {
@@ -116,114 +40,6 @@ pub fn filter(query: &Query, indexer: &Indexer) -> Filter {
         condition,
         not_indexed: reader.not_indexed,
     }
-}
-
-/// The path that an expression is, from the item; for ORDER BY and aggregates.
-pub fn item_path(query: &Query, expr: &Expr) -> Option<Path> {
-    let scope = scope_of(&Scope::default(), query.syntax().from.as_ref()?, true)?;
-    let (name, steps) = expr.as_path()?;
-    if query.syntax().item_name() != Some(name) {
-        return None;
-    }
-    let (path, exact) = scope.path(query, name, steps)?;
-    (exact && !path.segments.is_empty()).then_some(path)
-}
-
-/// What names stand for: places in the item.
-#[derive(Clone, Default)]
-struct Scope<'q> {
-    names: Vec<Name<'q>>,
-}
-
-#[derive(Clone)]
-struct Name<'q> {
-    name: &'q str,
-    segments: Vec<Segment>,
-    /// It is the whole item, and not one of its parts.
-    is_item: bool,
-}
-
-impl<'q> Scope<'q> {
-    /// The path behind a name and steps, and whether the value at it is the value meant.
-    fn path(&self, query: &Query, name: &str, steps: &[Step]) -> Option<(Path, bool)> {
-        let known = self.names.iter().rev().find(|known| known.name == name)?;
-        let mut segments = known.segments.clone();
-        let mut exact = known.is_item;
-        for step in steps {
-            match step {
-                Step::Property(property) => segments.push(Segment::Property(property.clone())),
-                Step::Index(_) => {
-                    segments.push(Segment::AnyElement);
-                    exact = false;
-                }
-                Step::Computed(_) => return None,
-            }
-        }
-        // What the container computes is not in the item.
-        if let Some(Segment::Property(first)) = segments.first()
-            && query.is_computed(first)
-        {
-            return None;
-        }
-        Some((Path::new(segments), exact))
-    }
-}
-
-/// The names that a FROM clause adds; `None` if its first source is not of the item.
-fn scope_of<'q>(outer: &Scope<'q>, from: &'q From, outermost: bool) -> Option<Scope<'q>> {
-    let mut scope = outer.clone();
-    let first = std::iter::once((&from.first, outermost));
-    for (source, of_item) in first.chain(from.joins.iter().map(|join| (join, false))) {
-        match name_of(&scope, source, of_item) {
-            Some(name) => scope.names.push(name),
-            None if of_item => return None,
-            // Something that is not of the item hides a name that may be.
-            None => scope
-                .names
-                .retain(|known| Some(known.name) != hidden_name(source)),
-        }
-    }
-    Some(scope)
-}
-
-fn hidden_name(source: &Source) -> Option<&str> {
-    match (&source.alias, &source.collection) {
-        (Some(alias), _) => Some(alias),
-        (None, Collection::Path { root, steps, .. }) if steps.is_empty() => Some(root),
-        _ => None,
-    }
-}
-
-fn name_of<'q>(scope: &Scope<'q>, source: &'q Source, of_item: bool) -> Option<Name<'q>> {
-    let Collection::Path { root, steps, .. } = &source.collection else {
-        return None;
-    };
-    let mut segments = if of_item {
-        Vec::new()
-    } else {
-        let known = scope.names.iter().rev().find(|known| known.name == root)?;
-        known.segments.clone()
-    };
-    for step in steps {
-        let Step::Property(name) = step else {
-            return None;
-        };
-        segments.push(Segment::Property(name.clone()));
-    }
-    if source.iterate {
-        segments.push(Segment::AnyElement);
-    }
-    let last = steps.last().and_then(|step| match step {
-        Step::Property(name) => Some(name.as_str()),
-        _ => None,
-    });
-    let name = source.alias.as_deref().or(last).unwrap_or(root);
-    let is_item = segments.is_empty();
-    Some(Name {
-        name,
-        segments,
-        is_item,
-    })
 }
 
 struct Reader<'q> {
@@ -247,11 +63,13 @@ impl<'q> Reader<'q> {
 
     /// As deep as expressions nest, which is bounded.
     fn condition(&mut self, expr: &'q Expr, scope: &Scope<'q>) -> Condition {
-        match expr {
-            Expr::Literal(value) => match value {
+        if let Some(value) = self.query.constant(expr) {
+            return match value.as_ref() {
                 Value::Bool(true) => Condition::All,
                 _ => Condition::Nothing,
-            },
+            };
+        }
+        match expr {
             Expr::And(operands) => {
                 let all = operands.iter().map(|one| self.condition(one, scope));
                 simplify_and(all.collect())
@@ -298,16 +116,14 @@ impl<'q> Reader<'q> {
 
     fn path(&mut self, expr: &Expr, scope: &Scope<'q>) -> Option<(Path, bool)> {
         let (name, steps) = expr.as_path()?;
-        let (path, exact) = scope.path(self.query, name, steps)?;
+        let (path, exact) = scope.path(self.query, self.indexer, name, steps)?;
         if path.segments.is_empty() {
             return None;
         }
         if self.indexer.includes(&path.segments) {
             return Some((path, exact));
         }
-        if !self.not_indexed.contains(&path) {
-            self.not_indexed.push(path);
-        }
+        self.lacks(path);
         None
     }
 
@@ -329,9 +145,23 @@ impl<'q> Reader<'q> {
         self.term(expr, scope, ranges, exact)
     }
 
+    /// That an expression is false: not merely that it is not true.
     fn negated(&mut self, operand: &'q Expr, scope: &Scope<'q>) -> Condition {
         match operand {
             Expr::Name(..) | Expr::Member(..) => self.equal(operand, scope, &Value::Bool(false)),
+            Expr::Unary(UnaryOp::Not, inner) => self.condition(inner, scope),
+            Expr::And(operands) => {
+                let all = operands.iter().map(|one| self.negated(one, scope));
+                simplify_or(all.collect())
+            }
+            Expr::Or(operands) => {
+                let all = operands.iter().map(|one| self.negated(one, scope));
+                simplify_and(all.collect())
+            }
+            Expr::Binary(op, left, right) => match opposite(*op) {
+                Some(op) => self.comparison(op, left, right, scope),
+                None => Condition::Unknown,
+            },
             Expr::Call(call) if is(call, "IS_DEFINED") => match call.arguments.as_slice() {
                 [argument] => match self.path(argument, scope) {
                     Some((path, true)) => Condition::Missing(path),
@@ -344,13 +174,7 @@ impl<'q> Reader<'q> {
     }
 
     fn constant(&self, expr: &Expr) -> Option<Value> {
-        match expr {
-            Expr::Unary(UnaryOp::Minus, operand) => {
-                let number = self.constant(operand)?.as_f64()?;
-                Number::from_f64(-number).map(Value::Number)
-            }
-            _ => self.query.constant(expr).cloned(),
-        }
+        self.query.constant(expr).map(Cow::into_owned)
     }
 
     fn comparison(
@@ -365,9 +189,87 @@ impl<'q> Reader<'q> {
             (Some(value), None) => (right, mirrored(op), value),
             _ => return Condition::Unknown,
         };
-        match comparison_ranges(op, &value) {
+        match path {
+            Expr::Call(call) if is(call, "ST_DISTANCE") => self.near(call, op, &value, scope),
+            _ => self.compared(op, path, &value, scope),
+        }
+    }
+
+    /// A comparison of a path with a value.
+    fn compared(
+        &mut self,
+        op: BinaryOp,
+        path: &Expr,
+        value: &Value,
+        scope: &Scope<'q>,
+    ) -> Condition {
+        match comparison_ranges(op, value) {
             Some((ranges, exact)) => self.term(path, scope, ranges, exact),
             None => Condition::Unknown,
+        }
+    }
+
+    /// That something is nearer than a distance.
+    fn near(
+        &mut self,
+        call: &'q Call,
+        op: BinaryOp,
+        metres: &Value,
+        scope: &Scope<'q>,
+    ) -> Condition {
+        match (op, metres.as_f64()) {
+            (BinaryOp::Less | BinaryOp::LessOrEqual | BinaryOp::Equal, Some(metres)) => {
+                self.around(call, metres, scope)
+            }
+            _ => Condition::Unknown,
+        }
+    }
+
+    /// That the geometry at a path has a part within a distance of a given one.
+    fn around(&mut self, call: &'q Call, metres: f64, scope: &Scope<'q>) -> Condition {
+        let [one, other] = call.arguments.as_slice() else {
+            return Condition::Unknown;
+        };
+        let (path, geometry) = match (self.constant(one), self.constant(other)) {
+            (None, Some(geometry)) => (one, geometry),
+            (Some(geometry), None) => (other, geometry),
+            _ => return Condition::Unknown,
+        };
+        let Ok(geometry) = Geometry::parse(&geometry) else {
+            return Condition::Unknown;
+        };
+        let Some((name, steps)) = path.as_path() else {
+            return Condition::Unknown;
+        };
+        let Some((path, _)) = scope.path(self.query, self.indexer, name, steps) else {
+            return Condition::Unknown;
+        };
+        // The item itself has no terms.
+        if path.segments.is_empty() {
+            return Condition::Unknown;
+        }
+        let path = Path::of_cells(path.segments);
+        if !self.indexer.includes_geometry(&path.segments) {
+            self.lacks(path);
+            return Condition::Unknown;
+        }
+        let found = cells::covering(geometry.cap(metres), cells::CELLS_PER_QUERY_MAX);
+        let ranges = found.into_iter().map(|cell| {
+            let (from, to) = cell.descendants();
+            let inside = Ranges::one(from.to_vec(), to.to_vec());
+            let around = cell.ancestors().map(|one| Ranges::prefix(one.to_vec()));
+            Ranges::union(around.chain([inside]))
+        });
+        Condition::Term(Term {
+            path,
+            ranges: Ranges::union(ranges),
+            exact: false,
+        })
+    }
+
+    fn lacks(&mut self, path: Path) {
+        if !self.not_indexed.contains(&path) {
+            self.not_indexed.push(path);
         }
     }
 
@@ -390,6 +292,7 @@ impl<'q> Reader<'q> {
             "STARTSWITH" => return self.starts_with(call, scope),
             "STRINGEQUALS" => return self.string_equals(call, scope),
             "ARRAY_CONTAINS" => return self.array_contains(call, scope),
+            "ST_WITHIN" | "ST_INTERSECTS" => return self.around(call, 0.0, scope),
             _ => return Condition::Unknown,
         };
         match call.arguments.as_slice() {
@@ -446,24 +349,39 @@ impl<'q> Reader<'q> {
         };
         let special = |c: char| matches!(c, '%' | '_' | '[' | '^' | '\\') || Some(c) == escape;
         let end = pattern.find(special).unwrap_or(pattern.len());
-        let literal = pattern.get(..end).unwrap_or_default();
-        let (ranges, _) = prefix_ranges(literal);
-        self.term(value, scope, ranges, false)
+        let (literal, rest) = pattern.split_at(end);
+        if rest.is_empty() {
+            return self.compared(BinaryOp::Equal, value, &literal.into(), scope);
+        }
+        let (ranges, exact) = prefix_ranges(literal);
+        self.term(value, scope, ranges, exact && rest == "%")
     }
 
     fn array_contains(&mut self, call: &'q Call, scope: &Scope<'q>) -> Condition {
         let (array, needle, partial) = match call.arguments.as_slice() {
             [array, needle] => (array, needle, false),
-            [array, needle, _] => (array, needle, true),
+            [array, needle, partial] => {
+                let whole = self.constant(partial) == Some(Value::Bool(false));
+                (array, needle, !whole)
+            }
             _ => return Condition::Unknown,
         };
+        // A search in a given list is that of an IN list.
+        if let Some(Value::Array(items)) = self.constant(array)
+            && !partial
+        {
+            let all = items
+                .iter()
+                .map(|item| self.compared(BinaryOp::Equal, needle, item, scope));
+            return simplify_or(all.collect());
+        }
         let Some(needle) = self.constant(needle) else {
             return Condition::Unknown;
         };
         let Some((name, steps)) = array.as_path() else {
             return Condition::Unknown;
         };
-        let Some((path, exact)) = scope.path(self.query, name, steps) else {
+        let Some((path, exact)) = scope.path(self.query, self.indexer, name, steps) else {
             return Condition::Unknown;
         };
         let mut segments = path.segments;
@@ -498,7 +416,7 @@ impl<'q> Reader<'q> {
                 })
             }
             Some(_) => {
-                self.not_indexed.push(path);
+                self.lacks(path);
                 Condition::Unknown
             }
             None => Condition::Unknown,
@@ -518,24 +436,6 @@ impl<'q> Reader<'q> {
         }
     }
 }
-
-/// The same condition, for something that asks for more.
-fn inexact(condition: Condition) -> Condition {
-    match condition {
-        Condition::Term(term) => Condition::Term(Term {
-            exact: false,
-            ..term
-        }),
-        Condition::And(all) => Condition::And(all.into_iter().map(inexact).collect()),
-        Condition::Or(all) => Condition::Or(all.into_iter().map(inexact).collect()),
-        // Whether there is anything at all to look at is not known.
-        Condition::All | Condition::Present(_) | Condition::Missing(_) | Condition::Unknown => {
-            Condition::Unknown
-        }
-        Condition::Nothing => Condition::Nothing,
-    }
-}
-
 fn is(call: &Call, name: &str) -> bool {
     !call.user_defined && call.name.eq_ignore_ascii_case(name)
 }
@@ -547,6 +447,18 @@ fn mirrored(op: BinaryOp) -> BinaryOp {
         BinaryOp::Greater => BinaryOp::Less,
         BinaryOp::GreaterOrEqual => BinaryOp::LessOrEqual,
         other => other,
+    }
+}
+
+/// The comparison that is true exactly where this one is false. What is not equal may be anything.
+fn opposite(op: BinaryOp) -> Option<BinaryOp> {
+    match op {
+        BinaryOp::Less => Some(BinaryOp::GreaterOrEqual),
+        BinaryOp::LessOrEqual => Some(BinaryOp::Greater),
+        BinaryOp::Greater => Some(BinaryOp::LessOrEqual),
+        BinaryOp::GreaterOrEqual => Some(BinaryOp::Less),
+        BinaryOp::NotEqual => Some(BinaryOp::Equal),
+        _ => None,
     }
 }
 
@@ -582,109 +494,4 @@ fn comparison_ranges(op: BinaryOp, value: &Value) -> Option<(Ranges, bool)> {
         _ => return None,
     };
     Some((ranges, exact))
-}
-
-pub(super) fn simplify_and(all: Vec<Condition>) -> Condition {
-    let mut kept: Vec<Condition> = Vec::with_capacity(all.len());
-    let mut unknown = false;
-    for condition in flatten(all, |one| matches!(one, Condition::And(_))) {
-        match condition {
-            Condition::All => {}
-            Condition::Nothing => return Condition::Nothing,
-            Condition::Unknown => unknown = true,
-            Condition::Term(term) if !term.path.is_multiple() => {
-                let known = kept.iter_mut().find_map(|one| match one {
-                    Condition::Term(known) if known.path.id == term.path.id => Some(known),
-                    _ => None,
-                });
-                match known {
-                    Some(known) => {
-                        known.ranges = known.ranges.intersection(&term.ranges);
-                        known.exact &= term.exact;
-                        if known.ranges.is_empty() {
-                            return Condition::Nothing;
-                        }
-                    }
-                    None if term.ranges.is_empty() => return Condition::Nothing,
-                    None => kept.push(Condition::Term(term)),
-                }
-            }
-            other => kept.push(other),
-        }
-    }
-    if unknown {
-        kept.push(Condition::Unknown);
-    }
-    match kept.len() {
-        0 => Condition::All,
-        1 => kept.swap_remove(0),
-        _ => Condition::And(kept),
-    }
-}
-
-pub(super) fn simplify_or(all: Vec<Condition>) -> Condition {
-    let mut kept: Vec<Condition> = Vec::with_capacity(all.len());
-    let mut ranges: Vec<Vec<Ranges>> = Vec::new();
-    for condition in flatten(all, |one| matches!(one, Condition::Or(_))) {
-        match condition {
-            Condition::Nothing => {}
-            Condition::All => return Condition::All,
-            // One alternative that may be anything makes the whole anything.
-            Condition::Unknown => return Condition::Unknown,
-            Condition::Term(mut term) => {
-                let own = std::mem::take(&mut term.ranges);
-                let known = kept
-                    .iter_mut()
-                    .zip(&mut ranges)
-                    .find_map(|(one, ranges)| match one {
-                        Condition::Term(known) if known.path.id == term.path.id => {
-                            Some((known, ranges))
-                        }
-                        _ => None,
-                    });
-                match known {
-                    Some((known, ranges)) => {
-                        known.exact &= term.exact;
-                        ranges.push(own);
-                    }
-                    None => {
-                        kept.push(Condition::Term(term));
-                        ranges.push(vec![own]);
-                    }
-                }
-            }
-            other => {
-                kept.push(other);
-                ranges.push(Vec::new());
-            }
-        }
-    }
-    for (condition, ranges) in kept.iter_mut().zip(ranges) {
-        if let Condition::Term(term) = condition {
-            term.ranges = Ranges::union(ranges);
-        }
-    }
-    kept.retain(|one| !matches!(one, Condition::Term(term) if term.ranges.is_empty()));
-    match kept.len() {
-        0 => Condition::Nothing,
-        1 => kept.swap_remove(0),
-        _ => Condition::Or(kept),
-    }
-}
-
-/// Takes lists of the same kind apart, one level: deeper ones were taken apart before.
-fn flatten(all: Vec<Condition>, same: impl Fn(&Condition) -> bool) -> Vec<Condition> {
-    let mut flat = Vec::with_capacity(all.len());
-    for condition in all {
-        match condition {
-            Condition::And(inner) | Condition::Or(inner) if inner.is_empty() => {}
-            condition if same(&condition) => {
-                if let Condition::And(inner) | Condition::Or(inner) = condition {
-                    flat.extend(inner);
-                }
-            }
-            condition => flat.push(condition),
-        }
-    }
-    flat
 }

@@ -7,7 +7,9 @@ use serde_json::Value;
 use super::{
     Ask, FromIndex, ResumePoint, Spent,
     choose::{Check, conditions, scalars, shapes_path, whole_values},
-    filter::{Condition, Path, Term, filter},
+    condition::{Condition, Path, Term},
+    count_set,
+    filter::filter,
     items::{Entries, ItemsOfIndex},
     reader::Reader,
     walk::{Walk, WalkPlan, driver_of},
@@ -34,7 +36,7 @@ pub fn from_index(view: &ShardView, ask: &Ask<'_>) -> Result<Option<FromIndex>> 
     }
     let reader = Rc::new(Reader::open(view));
     let Some(plan) = Plan::of(&reader, ask, &aggregates) else {
-        return Ok(None);
+        return count_set::count(&reader, ask, &aggregates);
     };
     // A point that does not belong to this walk belongs to one over items.
     if ask
@@ -134,9 +136,10 @@ impl Plan {
     ) -> Option<Term> {
         let index = reader.index.as_ref()?;
         let path = Path::new(names.iter().cloned().map(Segment::Property).collect());
-        let computed = names
-            .first()
-            .is_some_and(|first| ask.query.is_computed(first));
+        // The extremes are read from the items, which do not have what is computed.
+        let computed = names.first().is_some_and(|first| {
+            ask.query.computed(first).is_some() || index.indexer.computed(first).is_some()
+        });
         if computed || !index.indexer.includes(&path.segments) {
             return None;
         }

@@ -8,10 +8,15 @@
 //! ```
 
 mod choose;
+mod composite;
+mod condition;
+mod count_set;
 mod estimate;
 mod filter;
 mod from_index;
 mod items;
+mod names;
+mod order;
 mod ordinals;
 mod ranges;
 mod reader;

@@ -2,8 +2,8 @@
 
 use super::{
     ResumePoint,
+    condition::{Condition, Term},
     estimate::{Counted, count_entries},
-    filter::{Condition, Term},
     foreign_resume_point,
     reader::{Reader, damaged},
 };
@@ -69,6 +69,41 @@ pub fn of_condition(
         }
         _ => Ok(None),
     }
+}
+
+/// The live items that fulfil a condition of exact terms, in ascending order; `None` when there are too many, or when the index does not tell.
+pub fn exactly(
+    reader: &Reader<'_>,
+    condition: &Condition,
+    limit: usize,
+) -> Result<Option<Vec<u64>>> {
+    let (all, joined) = match condition {
+        Condition::Term(term) => return of_term(reader, term, limit),
+        Condition::Nothing => return Ok(Some(Vec::new())),
+        Condition::Or(all) => (all, true),
+        Condition::And(all) => (all, false),
+        _ => return Ok(None),
+    };
+    let mut found: Option<Vec<u64>> = None;
+    for one in all {
+        let Some(more) = exactly(reader, one, limit)? else {
+            return Ok(None);
+        };
+        found = Some(match found {
+            None => more,
+            Some(mut known) if joined => {
+                known.extend(more);
+                known.sort_unstable();
+                known.dedup();
+                known
+            }
+            Some(mut known) => {
+                known.retain(|ordinal| more.binary_search(ordinal).is_ok());
+                known
+            }
+        });
+    }
+    Ok(found.filter(|found| found.len() <= limit))
 }
 
 /// The live items with a term, in ascending order, each once; `None` when there are too many.

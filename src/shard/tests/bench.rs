@@ -332,7 +332,7 @@ impl Bench {
             .map(|want| want.operation(&self.facts))
             .collect();
         let request = Perform {
-            epk: epk(key),
+            place: epk(key),
             operations,
             atomic,
             reply,
@@ -450,12 +450,17 @@ impl Bench {
         Answer(answer)
     }
 
-    /// One step of the work on the index; `false` when there is nothing to do.
+    /// One step of the work on the index while users pause; `false` when there is nothing to do.
     pub fn index_step(&mut self) -> bool {
+        self.index_step_while(true)
+    }
+
+    /// The same while they may be at work.
+    pub fn index_step_while(&mut self, idle: bool) -> bool {
         let handle = self.runtime.handle().clone();
         {
             let _inside = handle.enter();
-            self.shard.indexer.wake();
+            self.shard.indexer.wake(idle);
             self.shard.look_after_index(&mut self.context);
         }
         self.commit()

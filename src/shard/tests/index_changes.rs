@@ -5,12 +5,15 @@ use serde_json::{Value, json};
 
 use super::{
     bench::{Bench, Want, after, item},
-    index_queries::{UNLIMITED, items, selected},
+    index_queries::{items, selected, whole},
 };
 use crate::{
     model::{epk::EpkRange, indexing_policy::IndexingPolicy, ttl::DefaultTtl},
-    shard::select::{Ask, Candidates, IndexUse, from_index},
-    sql::Query,
+    shard::{
+        reindex::LAZY_LAG_TRANSACTIONS_MAX,
+        select::{Ask, Candidates, IndexUse, from_index},
+    },
+    sql::{ComputedProperties, Query},
 };
 
 fn policy(json: Value) -> IndexingPolicy {
@@ -23,13 +26,7 @@ fn numbered(id: usize, n: i64) -> Want {
 
 fn count(bench: &Bench, text: &str) -> Option<u64> {
     let query = Query::parse(text, &[]).expect("parses");
-    let ask = Ask {
-        query: &query,
-        keys: &EpkRange::full(),
-        resume: None,
-        scan_allowed: true,
-        budget: UNLIMITED,
-    };
+    let ask = whole(&query);
     let answer = from_index(&bench.view, &ask).expect("readable")?;
     let mut execution = query.start();
     execution.absorb(answer.partial).expect("its own");
@@ -38,13 +35,7 @@ fn count(bench: &Bench, text: &str) -> Option<u64> {
 
 fn used(bench: &Bench, text: &str) -> IndexUse {
     let query = Query::parse(text, &[]).expect("parses");
-    let ask = Ask {
-        query: &query,
-        keys: &EpkRange::full(),
-        resume: None,
-        scan_allowed: true,
-        budget: UNLIMITED,
-    };
+    let ask = whole(&query);
     let candidates = Candidates::open(&bench.view, &ask).expect("opens");
     candidates.used().clone()
 }
@@ -241,11 +232,8 @@ fn without_an_index_a_client_must_allow_a_scan() {
     );
     let query = Query::parse("SELECT * FROM c", &[]).expect("parses");
     let mut ask = Ask {
-        query: &query,
-        keys: &EpkRange::full(),
-        resume: None,
         scan_allowed: false,
-        budget: UNLIMITED,
+        ..whole(&query)
     };
     let refused = Candidates::open(&bench.view, &ask)
         .map(|_| ())
@@ -310,16 +298,139 @@ fn a_lazy_index_lags_and_catches_up() {
 }
 
 #[test]
+fn a_lazy_index_that_is_far_behind_no_longer_waits_for_a_pause() {
+    let lazy = policy(json!({"indexingMode": "lazy"}));
+    let mut bench = Bench::with_index(DefaultTtl::Off, &lazy);
+    let far = usize::try_from(LAZY_LAG_TRANSACTIONS_MAX).expect("small");
+    for id in 0..far {
+        bench.run(numbered(id, 1)).expect("written");
+    }
+    assert!(!bench.index_step_while(false), "users are at work");
+    for _ in 0..2 {
+        bench.run(numbered(0, 1)).expect("written");
+    }
+    assert!(bench.index_step_while(false), "too far behind to wait");
+    assert!(bench.view.index_progress().1 < Some(100));
+    bench.run(numbered(1, 2)).expect("written");
+    assert!(!bench.index_step_while(false), "near enough to wait again");
+    while bench.index_step() {}
+    assert_eq!(bench.view.index_progress(), (100, Some(100)));
+    assert_eq!(found(&bench, "SELECT * FROM c WHERE c.n = 2"), ["1"]);
+    assert_eq!(
+        found(&bench, "SELECT * FROM c WHERE c.n = 1").len(),
+        far - 1
+    );
+}
+
+fn upper(query: &str) -> IndexingPolicy {
+    let computed = json!([{"name": "upper", "query": query}]);
+    policy(json!({
+        "includedPaths": [{"path": "/*"}, {"path": "/upper/?"}],
+        "compositeIndexes": [[{"path": "/upper"}, {"path": "/n"}]],
+    }))
+    .with_computed(Some(&computed))
+}
+
+fn ids_where(bench: &Bench, query: &str, condition: &str) -> (Vec<String>, IndexUse) {
+    let definitions = [("upper", query)];
+    let computed = ComputedProperties::parse(definitions).expect("legal");
+    let text = format!("SELECT * FROM c WHERE {condition}");
+    let query = Query::parse_with(&text, &[], &computed).expect("parses");
+    let mut random = StdRng::seed_from_u64(1);
+    let (items, _) = selected(bench, &query, &EpkRange::full(), &mut random, false);
+    let matching = items
+        .iter()
+        .filter(|item| query.matches(item).expect("evaluates"));
+    let mut ids: Vec<String> = matching
+        .map(|item| item["id"].as_str().expect("an id").to_owned())
+        .collect();
+    ids.sort();
+    let ask = whole(&query);
+    let candidates = Candidates::open(&bench.view, &ask).expect("opens");
+    (ids, candidates.used().clone())
+}
+
+#[test]
+fn a_computed_property_that_the_policy_names_is_indexed() {
+    let (old, new) = (
+        "SELECT VALUE UPPER(c.name) FROM c",
+        "SELECT VALUE CONCAT(UPPER(c.name), '!') FROM c",
+    );
+    let mut bench = Bench::with_index(DefaultTtl::Off, &upper(old));
+    for (n, name) in ["ada", "bob", "carl", "bob"].into_iter().enumerate() {
+        let item = json!({"id": n.to_string(), "name": name, "n": n});
+        bench.run(Want::Create(item)).expect("created");
+    }
+    bench
+        .run(Want::Create(
+            json!({"id": "own", "name": "x", "upper": "BOB"}),
+        ))
+        .expect("created");
+    bench
+        .run(Want::Create(json!({"id": "none"})))
+        .expect("created");
+    let (ids, used) = ids_where(&bench, old, "c.upper = 'BOB'");
+    assert_eq!(
+        (ids.as_slice(), used.utilized.as_slice()),
+        (
+            ["1".to_owned(), "3".into(), "own".into()].as_slice(),
+            ["/upper/?".to_owned()].as_slice()
+        )
+    );
+    let (ids, used) = ids_where(&bench, old, "c.upper = 'BOB' AND c.n > 1");
+    assert_eq!(ids, ["3"]);
+    assert_eq!(used.utilized_composite.len(), 1, "{used:?}");
+    assert_eq!(
+        ids_where(&bench, old, "NOT IS_DEFINED(c.upper)").0,
+        ["none"]
+    );
+    // A patch changes what it is computed from.
+    let patch = json!([{"op": "set", "path": "/name", "value": "eve"}]);
+    bench.run(Want::Patch("3".into(), patch)).expect("patched");
+    assert_eq!(ids_where(&bench, old, "c.upper = 'BOB'").0, ["1", "own"]);
+    assert_eq!(ids_where(&bench, old, "c.upper = 'EVE'").0, ["3"]);
+    // Another meaning of the name: the entries of the old one are not used for it.
+    let (ids, used) = ids_where(&bench, new, "c.upper = 'BOB!'");
+    assert_eq!(
+        (ids.as_slice(), used.utilized.len()),
+        (["1".to_owned()].as_slice(), 0)
+    );
+    bench.send_policy(&upper(new), false);
+    bench.settle();
+    while bench.index_step() {}
+    let bench = bench.reopen();
+    let (ids, used) = ids_where(&bench, new, "c.upper = 'BOB!'");
+    assert_eq!(
+        (ids.as_slice(), used.utilized.as_slice()),
+        (
+            ["1".to_owned()].as_slice(),
+            ["/upper/?".to_owned()].as_slice()
+        )
+    );
+    // Without the property the name means what items have.
+    assert_eq!(
+        found(&bench, "SELECT * FROM c WHERE c.upper = 'BOB'"),
+        ["own"]
+    );
+}
+
+#[test]
+fn what_the_server_sets_is_no_part_of_an_indexed_computed_property() {
+    let query = "SELECT VALUE c._ts + 1 FROM c";
+    let mut bench = Bench::with_index(DefaultTtl::Off, &upper(query));
+    bench.run(numbered(1, 1)).expect("created");
+    let (ids, used) = ids_where(&bench, query, "c.upper > 5");
+    assert_eq!((ids.len(), used.utilized.len()), (1, 0));
+}
+
+#[test]
 fn an_order_by_several_columns_needs_its_composite_index() {
     let mut bench = Bench::with_index(DefaultTtl::Off, &IndexingPolicy::default());
     bench.run(numbered(1, 1)).expect("created");
     let query = Query::parse("SELECT * FROM c ORDER BY c.g, c.n", &[]).expect("parses");
     let ask = Ask {
-        query: &query,
-        keys: &EpkRange::full(),
-        resume: None,
         scan_allowed: false,
-        budget: UNLIMITED,
+        ..whole(&query)
     };
     let refused = Candidates::open(&bench.view, &ask)
         .map(|_| ())

@@ -1,13 +1,17 @@
 //! The indexed plan against the naive evaluator: random items, random policies, random queries.
 
-use std::{cmp::Ordering, fmt::Write};
+use std::{cmp::Ordering, fmt::Write, sync::LazyLock};
 
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 use serde_json::{Map, Value, json};
 
 use super::bench::{Bench, Want, after};
 use crate::{
-    model::{epk::EpkRange, indexing_policy::IndexingPolicy, ttl::DefaultTtl},
+    model::{
+        epk::EpkRange,
+        indexing_policy::{IndexingMode, IndexingPolicy},
+        ttl::DefaultTtl,
+    },
     shard::{
         select::{Ask, Budget, Candidates, EAGER, ResumePoint, Step, from_index},
         view::Page,
@@ -19,10 +23,23 @@ const SHARDS: u64 = 40;
 const QUERIES_PER_SHARD: usize = 120;
 const WRITES_PER_SHARD: usize = 90;
 
-pub const UNLIMITED: Budget = Budget {
+const UNLIMITED: Budget = Budget {
     entries_max: usize::MAX,
     deadline: None,
 };
+
+static ALL_KEYS: LazyLock<EpkRange> = LazyLock::new(EpkRange::full);
+
+/// A query over the whole shard, in one go, scans allowed.
+pub fn whole(query: &Query) -> Ask<'_> {
+    Ask {
+        query,
+        keys: &ALL_KEYS,
+        resume: None,
+        scan_allowed: true,
+        budget: UNLIMITED,
+    }
+}
 
 /// Where items have values, and where queries look.
 const PATHS: [&str; 9] = ["a", "b", "n", "o.a", "o.b", "t", "long", "id", "_ts"];
@@ -90,28 +107,141 @@ fn item(random: &mut StdRng, id: &str, strange: bool) -> Value {
     if strange && random.random_bool(0.3) {
         item.insert("long".into(), long_text(random));
     }
+    if random.random_bool(0.7) {
+        item.insert("loc".into(), geometry(random));
+    }
     if random.random_bool(0.2) {
         item.insert("ttl".into(), json!(random.random_range(1..20)));
     }
     Value::Object(item)
 }
 
-fn policy(random: &mut StdRng) -> IndexingPolicy {
-    let composites = json!([
-        [{"path": "/a"}, {"path": "/n"}],
-        [{"path": "/n", "order": "descending"}, {"path": "/b"}],
-        [{"path": "/o/a"}, {"path": "/_ts", "order": "descending"}, {"path": "/id"}],
-    ]);
-    let mut policy = match random.random_range(0..5) {
-        0 => {
-            json!({"includedPaths": [{"path": "/a/?"}, {"path": "/t/[]/*"}], "excludedPaths": [{"path": "/*"}]})
-        }
-        1 => {
-            json!({"includedPaths": [{"path": "/*"}, {"path": "/o/a/?"}], "excludedPaths": [{"path": "/a/?"}, {"path": "/o/*"}]})
-        }
-        _ => json!({"includedPaths": [{"path": "/*"}]}),
+/// Near one of a few places: in the open, across the line where longitudes wrap, and at the poles.
+fn position(random: &mut StdRng) -> [f64; 2] {
+    let (longitude, latitude) =
+        [(5.0, 52.0), (179.9, -17.0), (-40.0, 89.9), (0.0, 0.0)][random.random_range(0..4)];
+    let reach = [0.001, 0.1, 5.0][random.random_range(0..3)];
+    let mut offset = || f64::from(random.random_range(-4..5)) / 4.0 * reach;
+    let longitude: f64 = longitude + offset();
+    let latitude: f64 = latitude + offset();
+    let wrapped = if longitude > 180.0 {
+        longitude - 360.0
+    } else {
+        longitude
     };
-    policy["compositeIndexes"] = composites;
+    [wrapped, latitude.clamp(-90.0, 90.0)]
+}
+
+fn ring(random: &mut StdRng) -> Value {
+    let [longitude, latitude] = position(random);
+    let size = [0.01, 1.0, 30.0][random.random_range(0..3)];
+    let (east, north) = ((longitude + size).min(180.0), (latitude + size).min(90.0));
+    let mut ring = vec![
+        json!([longitude, latitude]),
+        json!([east, latitude]),
+        json!([east, north]),
+        json!([longitude, north]),
+        json!([longitude, latitude]),
+    ];
+    match random.random_range(0..6) {
+        // The other side of the ring is meant.
+        0 => ring.reverse(),
+        // It crosses itself.
+        1 => ring.swap(1, 2),
+        _ => {}
+    }
+    Value::Array(ring)
+}
+
+fn geometry(random: &mut StdRng) -> Value {
+    let (kind, coordinates) = match random.random_range(0..10) {
+        0..=4 => ("Point", json!(position(random))),
+        5 => ("LineString", json!([position(random), position(random)])),
+        6 => ("Polygon", json!([ring(random)])),
+        7 => ("MultiPolygon", json!([[ring(random)], [ring(random)]])),
+        8 => ("MultiPoint", json!([position(random), position(random)])),
+        _ => return json!({"type": "Point", "coordinates": [500, "x"]}),
+    };
+    json!({"type": kind, "coordinates": coordinates})
+}
+
+fn spatial_condition(random: &mut StdRng) -> String {
+    let path = ["c.loc", "c.loc", "c.loc", "c.o", "c.none", "c"]
+        .choose(random)
+        .expect("some");
+    let given = geometry(random);
+    let metres = [0, 500, 20_000, 600_000, 30_000_000]
+        .choose(random)
+        .expect("some");
+    match random.random_range(0..6) {
+        0 | 1 => format!("ST_DISTANCE({path}, {given}) < {metres}"),
+        2 => format!("{metres} >= ST_DISTANCE({given}, {path})"),
+        3 => format!("ST_WITHIN({path}, {given})"),
+        4 => format!("ST_WITHIN({given}, {path})"),
+        _ => format!("ST_INTERSECTS({path}, {given})"),
+    }
+}
+
+/// Paths that a policy may take in or leave out.
+const POLICY_PATHS: [&str; 14] = [
+    "/a/?",
+    "/a/*",
+    "/b/?",
+    "/n/?",
+    "/o/*",
+    "/o/a/?",
+    "/o/b/*",
+    "/t/*",
+    "/t/[]/*",
+    "/t/[]/?",
+    "/t/[]/k/?",
+    "/long/?",
+    "/_ts/?",
+    "/loc/*",
+];
+
+/// Any paths taken in and left out, with composite and spatial indexes.
+fn policy(random: &mut StdRng) -> IndexingPolicy {
+    let (mut included, mut excluded) = (Vec::new(), Vec::new());
+    let all_included = random.random_bool(0.7);
+    for path in POLICY_PATHS {
+        match random.random_range(0..8) {
+            0 => included.push(json!({"path": path})),
+            1 => excluded.push(json!({"path": path})),
+            _ => {}
+        }
+    }
+    let root = if all_included {
+        &mut included
+    } else {
+        &mut excluded
+    };
+    root.push(json!({"path": "/*"}));
+    let spatial = match random.random_range(0..4) {
+        0 => json!([]),
+        1 => json!([{"path": "/*"}]),
+        2 => json!([{"path": "/loc/?", "types": ["Point"]}]),
+        _ => json!([{"path": "/loc/*"}, {"path": "/o/?"}]),
+    };
+    let modes = [
+        "consistent",
+        "consistent",
+        "consistent",
+        "consistent",
+        "lazy",
+        "none",
+    ];
+    let policy = json!({
+        "includedPaths": included,
+        "excludedPaths": excluded,
+        "spatialIndexes": spatial,
+        "compositeIndexes": [
+            [{"path": "/a"}, {"path": "/n"}],
+            [{"path": "/n", "order": "descending"}, {"path": "/b"}],
+            [{"path": "/o/a"}, {"path": "/_ts", "order": "descending"}, {"path": "/id"}],
+        ],
+        "indexingMode": modes.choose(random).expect("some"),
+    });
     IndexingPolicy::from_json(Some(&policy)).expect("a legal policy")
 }
 
@@ -148,7 +278,7 @@ fn condition(random: &mut StdRng, depth: usize) -> String {
     let comparison = ["=", "=", "=", "<", "<=", ">", ">=", "!="]
         .choose(random)
         .expect("there are some");
-    match random.random_range(0..20) {
+    match random.random_range(0..24) {
         0 => format!("{p} BETWEEN {l} AND {}", literal(random)),
         1 => format!("{p} IN ({l}, {}, {})", literal(random), literal(random)),
         2 => format!(
@@ -192,6 +322,9 @@ fn condition(random: &mut StdRng, depth: usize) -> String {
             .choose(random)
             .expect("some")
             .to_string(),
+        15 | 16 => spatial_condition(random),
+        17 => format!("ARRAY_CONTAINS([{l}, {}], {p})", literal(random)),
+        18 => format!("{p} {comparison} {} + 1", random.random_range(-2..4)),
         _ => format!("{p} {comparison} {l}"),
     }
 }
@@ -228,6 +361,24 @@ fn query(random: &mut StdRng) -> Case {
     if random.random_bool(0.9) {
         let depth = random.random_range(0..4);
         let mut filter = condition(random, depth);
+        if random.random_bool(0.2) {
+            // What a composite index takes care of together.
+            let comparison = ["=", ">=", "<", "IN"].choose(random).expect("some");
+            let numbers = match *comparison {
+                "IN" => format!("({}, 7, 9)", random.random_range(0..20)),
+                _ => random.random_range(0..20).to_string(),
+            };
+            filter = format!(
+                "c.a = {} AND c.n {comparison} {numbers} AND {filter}",
+                scalar(random)
+            );
+            if random.random_bool(0.5) {
+                filter = format!(
+                    "c.n = {} AND c.b {comparison} {numbers}",
+                    random.random_range(0..20)
+                );
+            }
+        }
         if !join.is_empty() && random.random_bool(0.7) {
             let _ = write!(
                 filter,
@@ -373,6 +524,8 @@ fn ids(items: &[Value]) -> Vec<&str> {
 struct Tally {
     ordered: usize,
     indexed: usize,
+    spatial: usize,
+    composite: usize,
     aggregates: usize,
 }
 
@@ -397,17 +550,13 @@ fn check(bench: &Bench, case: &Case, random: &mut StdRng, tally: &mut Tally) {
         .filter(|item| query.matches(item).expect("evaluates"))
         .collect();
     assert_eq!(ids(&found), ids(&expected), "{text}, pages {pages}");
-    let ask = Ask {
-        query: &query,
-        keys: &EpkRange::full(),
-        resume: None,
-        scan_allowed: true,
-        budget: UNLIMITED,
-    };
+    let ask = whole(&query);
     let opened = Candidates::open(&bench.view, &ask).expect("a selection");
     let used = opened.used();
     let indexed = used.utilized.len() + used.utilized_composite.len() > 0;
     tally.indexed += usize::from(indexed);
+    tally.spatial += usize::from(used.utilized.iter().any(|path| path.ends_with("/*")));
+    tally.composite += usize::from(!case.ordered && !used.utilized_composite.is_empty());
     tally.ordered += usize::from(case.ordered && ordered && !expected.is_empty());
     if case.ordered && ordered {
         for pair in found.windows(2) {
@@ -491,6 +640,12 @@ fn shard(seed: u64) -> (Bench, StdRng) {
         .copied()
         .expect("some");
     let policy = policy(&mut random);
+    let without_index = policy.mode == IndexingMode::None;
+    let default = if without_index {
+        DefaultTtl::Off
+    } else {
+        default
+    };
     let mut bench = Bench::with_index(default, &policy);
     let strange = seed.is_multiple_of(3);
     for _ in 0..WRITES_PER_SHARD {
@@ -502,6 +657,8 @@ fn shard(seed: u64) -> (Bench, StdRng) {
             bench.purge();
         }
     }
+    // A lazy index catches up.
+    while bench.index_step() {}
     (bench, random)
 }
 
@@ -526,7 +683,11 @@ fn the_index_finds_what_a_walk_over_all_items_finds() {
         }
     }
     assert!(
-        tally.indexed > 1_000 && tally.ordered > 300 && tally.aggregates > 300,
+        tally.indexed > 800
+            && tally.ordered > 200
+            && tally.aggregates > 200
+            && tally.spatial > 50
+            && tally.composite > 20,
         "{tally:?} of {} cases",
         SHARDS as usize * QUERIES_PER_SHARD
     );

@@ -26,7 +26,7 @@ fn create_many(bench: &mut Bench, count: usize, make: impl Fn(&str) -> serde_jso
     }
 }
 
-fn take_slice(bench: &Bench, cursors: LaneCursors) -> purge::Slice {
+pub(super) fn take_slice(bench: &Bench, cursors: LaneCursors) -> purge::Slice {
     let rules = bench.view.state().rules;
     purge::slice(
         bench.engine(),

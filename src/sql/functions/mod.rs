@@ -16,6 +16,7 @@ pub mod vector;
 
 pub use self::regex::Compiled;
 pub use aggregate::{Accumulator, Aggregate, Extreme};
+pub use spatial::{Cap, Geometry, Vector};
 
 use super::compare::compare_defined;
 use super::eval::{Context, Evaluated};

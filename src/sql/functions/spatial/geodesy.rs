@@ -9,6 +9,8 @@ const POLE_METRES: f64 = EQUATOR_METRES * (1.0 - FLATTENING);
 /// The radius of the sphere with the same area.
 const AUTHALIC_METRES: f64 = 6_371_007.180_918_474;
 const MEAN_METRES: f64 = 6_371_008.8;
+/// The least radius of curvature: that of a meridian at the equator.
+pub const LEAST_CURVATURE_METRES: f64 = EQUATOR_METRES * (1.0 - FLATTENING) * (1.0 - FLATTENING);
 
 /// Vincenty's inverse formula; between nearly opposite places, where it does not converge, the
 /// great circle.

@@ -1,16 +1,20 @@
 //! GeoJSON on the WGS 84 earth: lengths in metres, areas in square metres. Edges are great
 //! circles; the inside of a polygon is to the left of its outer ring.
 
+mod cap;
 mod geodesy;
 mod geometry;
 mod relations;
 mod sphere;
 
+pub use cap::Cap;
+pub use geometry::Geometry;
+pub use sphere::Vector;
+
 use super::{Arguments, Function, function, owned};
 use crate::model::error::Result;
 use crate::sql::eval::{Context, Evaluated, boolean};
 use crate::sql::number;
-use geometry::Geometry;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 

@@ -97,8 +97,10 @@ fn is_inside(geometry: &Geometry, position: Position) -> bool {
 /// Whether a position is to the left of a ring.
 fn is_left(ring: &Ring, position: Position) -> bool {
     let vectors: Vec<Vector> = ring.iter().map(|p| p.vector).collect();
+    // A ring on the other half of the earth surrounds the opposite of the place, not the place.
+    let is_opposite = vectors.iter().all(|v| v.dot(position.vector) < 0.0);
     let turns = turns(position.vector, &vectors);
-    if turns.abs() > 0.5 {
+    if turns.abs() > 0.5 && !is_opposite {
         turns > 0.0
     } else {
         // Neither the place nor its opposite is surrounded: it is where most of the sphere is.

@@ -48,6 +48,14 @@ impl Vector {
         }
     }
 
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            x: self.x + other.x,
+            y: self.y + other.y,
+            z: self.z + other.z,
+        }
+    }
+
     fn minus(self, other: Self) -> Self {
         Self {
             x: self.x - other.x,
@@ -60,7 +68,7 @@ impl Vector {
         self.dot(self).sqrt()
     }
 
-    fn unit(self) -> Option<Self> {
+    pub fn unit(self) -> Option<Self> {
         let length = self.length();
         (length > f64::EPSILON).then(|| self.scaled(1.0 / length))
     }

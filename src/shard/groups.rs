@@ -1,0 +1,151 @@
+//! The actor's groups: requests are decided as they gather, and committed together.
+
+use std::time::Duration;
+
+use actix::prelude::*;
+use tracing::error;
+
+use super::{
+    actor::{Committed, Shard},
+    commit::Group,
+    state::ShardState,
+};
+use crate::store::EngineError;
+
+/// While a group is being committed, this many requests may gather before the actor begins to decide them.
+const WAKE_WHILE_COMMITTING: usize = 16;
+/// From this many clients on it pays to wait for them to come back.
+const GATHER_CLIENTS_MIN: usize = 8;
+/// How long the next group waits for them at most.
+const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
+
+/// What the actor knows of its groups besides what is in them.
+#[derive(Default)]
+pub(super) struct Gathering {
+    /// Clients that the group under way will answer.
+    answering: usize,
+    /// The next group waits for this many requests, for a moment.
+    until: usize,
+    timer: Option<SpawnHandle>,
+    /// The second of the first command of the group under way.
+    pub committing_since: Option<i64>,
+}
+
+impl Shard {
+    /// Decides what has gathered, then commits it together.
+    pub(super) fn take_requests(&mut self, context: &mut Context<Self>) {
+        loop {
+            let requests = self.view.intake.take(self.wake_at());
+            if requests.is_empty() {
+                break;
+            }
+            for request in requests {
+                self.decide(request);
+            }
+        }
+        self.commit(context);
+        if self.committing {
+            self.view.intake.wake_at(self.wake_at());
+        }
+    }
+
+    /// For how many more requests the actor is worth waking.
+    fn wake_at(&self) -> usize {
+        if self.closing.is_some() {
+            1
+        } else if self.committing {
+            // Fewer wait for the group to end, when the actor wakes up anyway.
+            WAKE_WHILE_COMMITTING
+        } else {
+            self.gathering.until.saturating_sub(self.next.waiting.len())
+        }
+    }
+
+    /// When many clients write at once, those that have just been answered are about to ask again: waiting for them a moment
+    /// makes one group, and one fsync, of two.
+    fn gather(&mut self, answered: usize, context: &mut Context<Self>) {
+        let clients = answered + self.next.waiting.len();
+        if answered >= GATHER_CLIENTS_MIN {
+            self.gathering.until = clients * 3 / 4;
+            self.gathering.timer = Some(context.run_later(GATHER_TIME_MAX, Self::stop_gathering));
+        }
+    }
+
+    /// Commits what there is, however few have come.
+    pub(super) fn stop_gathering(&mut self, context: &mut Context<Self>) {
+        self.gathering.until = 0;
+        self.take_requests(context);
+    }
+
+    /// Sends what waits to the log, unless a group is under way: then it goes with the next one.
+    pub(super) fn commit(&mut self, context: &mut Context<Self>) {
+        let gathering = self.next.waiting.len() < self.gathering.until;
+        if self.committing || gathering || self.next.is_empty() {
+            return;
+        }
+        self.gathering.until = 0;
+        if let Some(patience) = self.gathering.timer.take() {
+            context.cancel_future(patience);
+        }
+        self.committing = true;
+        self.gathering.answering = self.next.waiting.len();
+        self.gathering.committing_since = self.next.commands.first().map(|command| command.ts);
+        let number = self.next.number;
+        let group = std::mem::replace(
+            &mut self.next,
+            Group {
+                number: number + 1,
+                ..Group::default()
+            },
+        );
+        let address = context.address();
+        self.log.submit(
+            group,
+            Box::new(move |group, outcome| address.do_send(Committed { group, outcome })),
+        );
+    }
+
+    pub(super) fn committed(
+        &mut self,
+        group: u64,
+        outcome: Result<ShardState, EngineError>,
+        context: &mut Context<Self>,
+    ) {
+        self.committing = false;
+        let answered = std::mem::take(&mut self.gathering.answering);
+        self.gathering.committing_since = None;
+        match outcome {
+            Ok(_) => self.overlay.committed(group),
+            Err(error) => self.commit_failed(&error),
+        }
+        self.purge_committed(context);
+        self.index_committed(context);
+        self.gather(answered, context);
+        self.take_requests(context);
+        self.finish_closing(context);
+    }
+
+    /// Nothing that was decided on top of the failed group can stand.
+    fn commit_failed(&mut self, failure: &EngineError) {
+        error!(container = %self.view.facts.container, range = self.view.facts.range_id, %failure, "commit failed");
+        self.view
+            .set_disk_full(matches!(failure, EngineError::Full(_)));
+        let number = self.next.number;
+        let dropped = std::mem::replace(
+            &mut self.next,
+            Group {
+                number,
+                ..Group::default()
+            },
+        );
+        for waiting in dropped.waiting {
+            waiting.fail(failure.clone().into());
+        }
+        self.overlay.clear();
+        self.view.forget_announced();
+        self.decided = self.view.state().into();
+        self.forget_staged_index();
+        self.purger.next_due = 0;
+        self.purger.more = false;
+    }
+}

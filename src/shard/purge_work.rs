@@ -1,0 +1,162 @@
+//! The actor's work on what has expired: slices of purging between the users' requests, then files without the dead bytes.
+
+use std::{sync::Arc, time::Instant};
+
+use actix::prelude::*;
+use tracing::{debug, error, info};
+
+use super::{
+    actor::{Decided, Shard},
+    command::Purge,
+    purge::{self, Slice},
+};
+use crate::store::keys;
+
+/// The share of dead bytes at which the files are rewritten, in percent: a dead byte costs at most four written ones.
+const COMPACT_DEAD_PERCENT: u64 = 25;
+/// Below this nobody misses the space.
+const COMPACT_DEAD_BYTES_MIN: u64 = 8 * 1024 * 1024;
+
+#[derive(Default)]
+pub(super) struct PurgeWork {
+    /// Nothing falls due before this second.
+    pub next_due: i64,
+    slice_started: Option<Instant>,
+    lag_seconds: i64,
+    pub more: bool,
+    compacting: bool,
+}
+
+impl Shard {
+    /// One slice of purging, if anything is due.
+    pub(super) fn purge(&mut self, context: &mut Context<Self>) {
+        let now = self.view.clock.now();
+        let busy = self.purger.slice_started.is_some() || self.closing.is_some();
+        if busy
+            || now < self.purger.next_due
+            || self.view.clock.purging_paused()
+            || self.view.poisoned().is_some()
+        {
+            return;
+        }
+        let pending_since = self
+            .gathering
+            .committing_since
+            .or_else(|| self.next.commands.first().map(|command| command.ts));
+        let Decided { rules, cursors, .. } = &self.decided;
+        match purge::slice(
+            &self.view.engine,
+            &self.overlay,
+            rules,
+            *cursors,
+            now,
+            pending_since,
+        ) {
+            Ok(slice) => self.stage_purge(slice, context),
+            Err(failure) => {
+                error!(container = %self.view.facts.container, range = self.view.facts.range_id, %failure, "purging failed")
+            }
+        }
+    }
+
+    fn stage_purge(&mut self, slice: Slice, context: &mut Context<Self>) {
+        let Slice {
+            purge,
+            more,
+            next_due,
+            lag_seconds,
+        } = slice;
+        self.purger.more = more;
+        self.purger.lag_seconds = lag_seconds;
+        // What is pending is not in the lanes yet, so the slice cannot know when it falls due: the next tick looks again.
+        let pending = self.committing || !self.next.is_empty();
+        self.purger.next_due = if more || pending {
+            0
+        } else {
+            next_due.unwrap_or(i64::MAX)
+        };
+        let Some(cursors) = purge.cursors else {
+            if !pending && let Some((inherit, own)) = purge.horizons {
+                self.view.engine.horizon.raise(inherit, own);
+            }
+            return;
+        };
+        debug!(
+            range = self.view.facts.range_id,
+            removed = purge.versions.len(),
+            lag_seconds,
+            more,
+            "expiry slice"
+        );
+        self.decided.cursors = cursors;
+        self.purger.slice_started = Some(Instant::now());
+        for expired in &purge.versions {
+            self.overlay
+                .set(self.next.number, expired.key.clone(), None);
+            for fingerprint in &expired.version.fingerprints {
+                let place = expired
+                    .key
+                    .get(1..1 + usize::from(expired.place_bytes))
+                    .unwrap_or_default();
+                self.overlay.set(
+                    self.next.number,
+                    keys::unique(place, fingerprint).into(),
+                    None,
+                );
+            }
+        }
+        let Purge {
+            versions,
+            due,
+            horizons,
+            ..
+        } = purge;
+        self.next.purge.versions.extend(versions);
+        self.next.purge.due.extend(due);
+        self.next.purge.horizons = horizons;
+        self.next.purge.cursors = Some(cursors);
+        self.commit(context);
+    }
+
+    /// A group is committed: goes on with the next slice after a rest, if the group had one in it.
+    pub(super) fn purge_committed(&mut self, context: &mut Context<Self>) {
+        let Some(started) = self.purger.slice_started.take() else {
+            return;
+        };
+        if self.purger.more {
+            let users_wait = !self.next.is_empty();
+            let duty = purge::duty_percent(self.purger.lag_seconds, users_wait);
+            self.view.counters.set_purger_duty(duty);
+            context.run_later(purge::rest_after(started.elapsed(), duty), Self::purge);
+        } else {
+            self.view.counters.set_purger_duty(0);
+            self.compact_if_worth_it(context);
+        }
+    }
+
+    /// Rewrites the files when enough of them is dead, so that the space comes back.
+    fn compact_if_worth_it(&mut self, context: &mut Context<Self>) {
+        let state = self.view.state();
+        let worth_it = state.dead_bytes >= COMPACT_DEAD_BYTES_MIN
+            && state.dead_bytes * 100 >= (state.dead_bytes + state.bytes) * COMPACT_DEAD_PERCENT;
+        if self.purger.compacting || !worth_it {
+            return;
+        }
+        self.purger.compacting = true;
+        let view = Arc::clone(&self.view);
+        let started = Instant::now();
+        let rewriting = tokio::task::spawn_blocking(move || view.engine.compact(&[], &[0xff]));
+        context.spawn(rewriting.into_actor(self).map(move |_, shard, context| {
+            shard.purger.compacting = false;
+            info!(
+                range = shard.view.facts.range_id,
+                dead_bytes = state.dead_bytes,
+                disk_bytes = shard.view.engine.disk_bytes(),
+                seconds = started.elapsed().as_secs_f64(),
+                "files rewritten"
+            );
+            shard.next.purge.rewritten_bytes += state.dead_bytes;
+            shard.commit(context);
+        }));
+    }
+}

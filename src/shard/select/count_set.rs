@@ -1,0 +1,53 @@
+//! Counts rows whose conditions no single walk over the index takes care of: the items of each are gathered, joined and cut.
+
+use super::{
+    Ask, FromIndex, IndexUse,
+    choose::{collect_paths, conditions},
+    condition::Condition,
+    filter::filter,
+    ordinals,
+    reader::Reader,
+};
+use crate::{
+    model::error::Result,
+    sql::{Partial, TermAggregate, TermResult},
+};
+
+/// Items gathered for one condition at most: as many as are gathered in the time of one slice of a query.
+const SET_ITEMS_MAX: usize = 100_000;
+
+/// `None` when the index does not tell, or when there is too much to gather.
+pub fn count(
+    reader: &Reader<'_>,
+    ask: &Ask<'_>,
+    aggregates: &[TermAggregate],
+) -> Result<Option<FromIndex>> {
+    let only_rows = aggregates.iter().all(|one| *one == TermAggregate::Rows);
+    // A point belongs to a walk over items: a set is counted at once.
+    let Some(index) = reader
+        .index
+        .as_ref()
+        .filter(|_| only_rows && ask.resume.is_none())
+    else {
+        return Ok(None);
+    };
+    let all = Condition::And(conditions(
+        reader,
+        filter(ask.query, &index.indexer).condition,
+    ));
+    if !all.is_exact() {
+        return Ok(None);
+    }
+    let Some(found) = ordinals::exactly(reader, &all, SET_ITEMS_MAX)? else {
+        return Ok(None);
+    };
+    let mut used = IndexUse::default();
+    collect_paths(&all, &mut used.utilized);
+    let rows = TermResult::Count(found.len() as u64);
+    Ok(Some(FromIndex {
+        partial: Partial::of_terms(vec![rows; aggregates.len()]),
+        resume: None,
+        examined: found.len(),
+        used,
+    }))
+}

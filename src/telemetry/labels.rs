@@ -1,0 +1,153 @@
+//! The closed sets of label values.
+
+use super::metric::{Label, Values};
+
+/// An enumeration whose members are the values of a label.
+macro_rules! closed_set {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $member:ident = $text:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $($(#[$doc])* $member,)+ }
+
+        impl $name {
+            pub const ALL: &'static [Self] = &[$(Self::$member,)+];
+            pub const TEXTS: &'static [&'static str] = &[$($text,)+];
+
+            pub const fn text(self) -> &'static str {
+                match self { $(Self::$member => $text,)+ }
+            }
+        }
+    };
+}
+
+closed_set! {
+    /// What a request asks for.
+    Operation {
+        Read = "read",
+        Create = "create",
+        Upsert = "upsert",
+        Replace = "replace",
+        Patch = "patch",
+        Delete = "delete",
+        DeletePartition = "delete_partition",
+        Batch = "batch",
+        Query = "query",
+        QueryPlan = "query_plan",
+        ReadFeed = "read_feed",
+        ChangeFeed = "change_feed",
+        CatalogRead = "catalog_read",
+        CatalogWrite = "catalog_write",
+        /// Whatever has no handler, and what was refused before it was known what it is.
+        Unknown = "unknown",
+    }
+}
+
+closed_set! {
+    /// Why a request was told to come back later.
+    Throttle {
+        /// The container's request units of the second are spent.
+        Throughput = "throughput",
+        /// Too much waits for the shard or for the node.
+        Queue = "queue",
+    }
+}
+
+closed_set! {
+    /// Within what time an item falls due that is written now.
+    Horizon {
+        Minute = "minute",
+        Hour = "hour",
+        Day = "day",
+        Week = "week",
+        Later = "later",
+        Never = "never",
+    }
+}
+
+closed_set! {
+    /// What a shard can do.
+    ShardCondition {
+        Serving = "serving",
+        /// Takes no writes until the disk has room.
+        DiskFull = "disk_full",
+        /// Takes no writes until the node is restarted.
+        Poisoned = "poisoned",
+        /// Answers nothing.
+        Down = "down",
+    }
+}
+
+closed_set! {
+    /// What bytes are taken up by.
+    BytesKind {
+        /// Stored items, expired ones that are not purged yet included.
+        Items = "items",
+        /// Removed since the files were last rewritten.
+        Dead = "dead",
+        /// Sorted files on disk.
+        Files = "files",
+        /// Journal files on disk.
+        Journal = "journal",
+        /// Write buffers in memory.
+        Buffers = "buffers",
+    }
+}
+
+/// The status codes that a node answers with.
+pub const STATUS_CODES: [u16; 22] = [
+    200, 201, 204, 207, 304, 400, 401, 403, 404, 405, 408, 409, 410, 412, 413, 424, 429, 449, 500,
+    501, 503, 507,
+];
+/// Their texts; then a client that did not wait, and a code that is not in the list.
+pub const STATUSES: &[&str] = &[
+    "200", "201", "204", "207", "304", "400", "401", "403", "404", "405", "408", "409", "410",
+    "412", "413", "424", "429", "449", "500", "501", "503", "507", "gone", "other",
+];
+
+pub const CONTAINER: Label = Label {
+    name: "container",
+    values: Values::Containers,
+};
+pub const OPERATION: Label = listed("operation", Operation::TEXTS);
+pub const STATUS: Label = listed("status", STATUSES);
+pub const REASON: Label = listed("reason", Throttle::TEXTS);
+pub const HORIZON: Label = listed("horizon", Horizon::TEXTS);
+pub const STATE: Label = listed("state", ShardCondition::TEXTS);
+pub const KIND: Label = listed("kind", BytesKind::TEXTS);
+pub const VERSION: Label = Label {
+    name: "version",
+    values: Values::Version,
+};
+
+/// Of the load driver: the requests that it sends, how they ended, and what a checked answer got wrong.
+pub const BENCH_OPERATION: Label = listed(
+    "operation",
+    &[
+        "read",
+        "create",
+        "upsert",
+        "replace",
+        "patch",
+        "delete",
+        "query",
+        "change_feed",
+        "change_ttl",
+    ],
+);
+pub const BENCH_OUTCOME: Label = listed("outcome", &["ok", "throttled", "failed", "unanswered"]);
+pub const BENCH_VIOLATION: Label = listed(
+    "kind",
+    &[
+        "expired_seen",
+        "live_missing",
+        "write_lost",
+        "session_stale",
+    ],
+);
+
+const fn listed(name: &'static str, values: &'static [&'static str]) -> Label {
+    Label {
+        name,
+        values: Values::Listed(values),
+    }
+}
