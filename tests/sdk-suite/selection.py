@@ -21,7 +21,8 @@ def test_name(item):
 def pytest_collection_modifyitems(config, items):
     left_out = set(load()["tests"])
     names = {id(item): test_name(item) for item in items}
-    unknown = left_out - set(names.values())
+    collected = {name.partition("::")[0] for name in names.values()}
+    unknown = {name for name in left_out if name.partition("::")[0] in collected} - set(names.values())
     if unknown:
         raise pytest.UsageError(f"{SELECTION.name} names tests that the suite does not have: {sorted(unknown)}")
     config.hook.pytest_deselected(items=[item for item in items if names[id(item)] in left_out])
