@@ -86,6 +86,7 @@ def main():
     }  # fmt: skip
     # Not by a plugin: the ids of some tests are made anew in every process, so no two collect the same.
     shares = [selection["run"][first::WORKERS] for first in range(WORKERS)]
+    runs = []
     try:
         with tempfile.TemporaryDirectory() as scratch:
             reports = [Path(scratch) / f"{number}.xml" for number in range(WORKERS)]
@@ -94,6 +95,8 @@ def main():
             counts = [count(report) for report in reports]
         assert "panicked" not in node.log(), node.log()[-2000:]
     finally:
+        for run in runs:
+            run.kill()
         node.close()
     print(f"{sum(counts)} of Microsoft's tests passed, in {len(selection['run'])} files")
     reasons = collections.Counter([*selection["tests"].values(), *selection["files"].values()])
