@@ -160,7 +160,8 @@ def test_malformed_partition_key_header_is_400(node, container, header):
 def test_object_or_array_as_partition_key_is_undefined(node, container, value):
     answer = create(node, container, {"id": "1", "pk": value})
     assert answer.status == 400, f"a header cannot hold it: {answer}"
-    container.create_item({"id": "1", "pk": value})
+    undefined = {"x-ms-documentdb-partitionkey": "[{}]"}
+    assert create(node, container, {"id": "1", "pk": value}, **undefined).status == 201
     assert container.read_item("1", partition_key=NonePartitionKeyValue)["pk"] == value
     query = "SELECT VALUE c.id FROM c WHERE c.pk = @value"
     parameters = [{"name": "@value", "value": value}]
