@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use actix_web::web;
+use actix_web::{http::header::HeaderName, web};
 use futures_util::future::join_all;
 use serde_json::{Map, Value};
 
@@ -27,6 +27,8 @@ use crate::{
 
 /// Operations of one batch.
 const BATCH_OPERATIONS_MAX: usize = 100;
+/// The result of an operation that was not carried out because of another one's failure.
+const NOT_DONE: &[u8] = br#"{"statusCode":424,"requestCharge":0}"#;
 
 pub async fn batch(
     call: &Call<'_>,
@@ -118,7 +120,7 @@ fn rolled_back(
 ) -> Response {
     let results = (0..count).map(|place| match place == failed {
         true => failure(error),
-        false => br#"{"statusCode":424,"requestCharge":0}"#.to_vec(),
+        false => NOT_DONE.to_vec(),
     });
     let served = served.unwrap_or_else(|| somewhere(container));
     finish(container, 207, results, charge::REFUSED_WRITE, &served)
@@ -140,7 +142,8 @@ async fn bulk(
     operations: Vec<Value>,
     bytes: usize,
 ) -> Result<Response> {
-    let share = bytes / operations.len().max(1);
+    let count = operations.len();
+    let share = bytes / count.max(1);
     let pending = operations.into_iter().map(|operation| {
         let prepared = bulk_operation(container, operation, share);
         async move {
@@ -151,7 +154,12 @@ async fn bulk(
             Ok((result?, served))
         }
     });
-    let results: Vec<Result<(Done, Served)>> = join_all(pending).await;
+    let results: Vec<Result<(Done, Served)>> =
+        if flag_is_off(call, &headers::BATCH_CONTINUE_ON_ERROR) {
+            until_failure(pending).await
+        } else {
+            join_all(pending).await
+        };
     let minimal = request::wants_minimal(call.request);
     let mut served_by = results.iter().flatten().map(|(_, served)| served);
     let mut served = served_by
@@ -170,8 +178,31 @@ async fn bulk(
             Ok((done, _)) => success(done, minimal),
             Err(error) => failure(error),
         })
+        .chain((results.len()..count).map(|_| NOT_DONE.to_vec()))
         .collect();
     Ok(finish(container, status, rows.into_iter(), charge, &served))
+}
+
+/// Carries out one after the other, up to the first that fails.
+async fn until_failure<T>(
+    pending: impl Iterator<Item = impl Future<Output = Result<T>>>,
+) -> Vec<Result<T>> {
+    let mut results = Vec::new();
+    for operation in pending {
+        let result = operation.await;
+        let failed = result.is_err();
+        results.push(result);
+        if failed {
+            break;
+        }
+    }
+    results
+}
+
+/// Whether a header says `false`; being absent says nothing.
+fn flag_is_off(call: &Call<'_>, name: &HeaderName) -> bool {
+    request::text(call.request, name)
+        .is_some_and(|value| value.trim().eq_ignore_ascii_case("false"))
 }
 
 fn bulk_operation(
@@ -258,13 +289,8 @@ fn operation_of(
         }
         "Replace" => {
             let draft = draft(container, body, key)?;
-            if id.is_some_and(|id| id != draft.item.id) {
-                return Err(Error::bad_request(format!(
-                    "the id '{}' in the body of a Replace is not the operation's",
-                    draft.item.id
-                )));
-            }
-            (draft.item.id.clone(), Action::Replace(draft))
+            let id = id.unwrap_or(&draft.item.id).to_owned();
+            (id, Action::Replace(draft))
         }
         "Read" => (named(id, &kind)?, Action::Read),
         "Delete" => (named(id, &kind)?, Action::Delete),

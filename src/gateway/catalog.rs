@@ -2,6 +2,7 @@
 
 use actix_web::web;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -33,6 +34,8 @@ use crate::{
 
 /// What the quota headers say an item may have, in KB.
 const ITEM_KB_MAX: u64 = 2 * 1024;
+/// What they say a container may have, in KB: the figure that clients know; nothing enforces it.
+const CONTAINER_KB_MAX: u64 = 10 * 1024 * 1024;
 
 async fn object(payload: web::Payload) -> Result<Map<String, Value>> {
     json::parse_object(&request::body(payload).await?)
@@ -281,7 +284,12 @@ fn container_response(call: &Call<'_>, db: &str, coll: &str, status: u16) -> Res
     } else {
         charge::CATALOG_WRITE
     };
-    let mut response = Response::new(status, route.json.clone(), charge);
+    let body = if flag(call.request, &headers::POPULATE_PARTITION_STATISTICS) {
+        with_statistics(route)?
+    } else {
+        route.json.clone()
+    };
+    let mut response = Response::new(status, body, charge);
     response
         .etag(container.etag.clone())
         .header(headers::ALT_CONTENT_PATH, format!("dbs/{}", route.database))
@@ -290,6 +298,23 @@ fn container_response(call: &Call<'_>, db: &str, coll: &str, status: u16) -> Res
         add_quota(&mut response, route);
     }
     Ok(response)
+}
+
+/// The container with the size of each of its ranges.
+fn with_statistics(route: &ContainerRoute) -> Result<Bytes> {
+    let mut container = json::parse_object(&route.json)?;
+    let mut statistics = Vec::with_capacity(route.shards.len());
+    for shard in &route.shards {
+        let state = shard.view()?.state();
+        statistics.push(json!({
+            "id": shard.facts.range_id.to_string(),
+            "sizeInKB": state.bytes.div_ceil(1024),
+            "documentCount": state.documents,
+            "partitionKeys": [],
+        }));
+    }
+    container.insert("statistics".to_owned(), Value::Array(statistics));
+    Ok(Value::Object(container).to_string().into())
 }
 
 fn add_quota(response: &mut Response, route: &ContainerRoute) {
@@ -305,8 +330,9 @@ fn add_quota(response: &mut Response, route: &ContainerRoute) {
     let usage = format!(
         "documentSize=0;documentsSize={kilobytes};documentsCount={documents};collectionSize={kilobytes};"
     );
-    let quota =
-        format!("documentSize={ITEM_KB_MAX};documentsSize=-1;documentsCount=-1;collectionSize=-1;");
+    let quota = format!(
+        "documentSize={ITEM_KB_MAX};documentsSize=-1;documentsCount=-1;collectionSize={CONTAINER_KB_MAX};"
+    );
     let (progress, lazy) = index_progress(&route.shards);
     response
         .header(headers::RESOURCE_QUOTA, quota)
@@ -496,5 +522,16 @@ pub fn list_conflicts(call: &Call<'_>, db: &str, coll: &str) -> Result<Response>
             "conflicts are made by the server",
         ));
     }
+    if call.request.method() == "POST" && !query::names_partition(call) {
+        return Err(query::cross_partition_disabled());
+    }
     list(call, &container.rid_text, "Conflicts", Vec::new())
+}
+
+pub fn missing_conflict(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Response> {
+    call.container(db, coll)?;
+    Err(Error::not_found(format!(
+        "Entity with the specified id does not exist in the system: there is no conflict '{}'",
+        json::shorten(id)
+    )))
 }

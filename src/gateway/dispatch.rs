@@ -221,6 +221,9 @@ async fn route(
             items::delete_partition(call, db, coll).await
         }
         (P::Conflicts { db, coll }, "GET" | "POST") => catalog::list_conflicts(call, db, coll),
+        (P::Conflict { db, coll, id }, "GET" | "DELETE") => {
+            catalog::missing_conflict(call, db, coll, id)
+        }
         (P::Unknown { path }, _) => Err(Error::not_found(format!(
             "there is no resource at the path '{path}'"
         ))),
@@ -230,8 +233,7 @@ async fn route(
             | P::Users { .. }
             | P::User { .. }
             | P::Permissions { .. }
-            | P::Permission { .. }
-            | P::Conflict { .. },
+            | P::Permission { .. },
             _,
         ) => Err(Error::new(
             ErrorKind::NotImplemented,

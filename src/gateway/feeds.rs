@@ -150,7 +150,12 @@ pub async fn changes(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> 
     let container = call.container(db, coll)?;
     items::admit(call, &container)?;
     check_feed_mode(call)?;
-    let scope = scope(call, &container)?.ok_or_else(|| {
+    // Where there is one range it need not be named.
+    let only = (container.shards.len() == 1).then(|| Scope {
+        keys: EpkRange::full(),
+        range_id: None,
+    });
+    let scope = scope(call, &container)?.or(only).ok_or_else(|| {
         Error::bad_request(format!(
             "no partition key or partition key range id was specified for the change feed of '{}'",
             container.name_path

@@ -13,6 +13,7 @@ header_names! {
     ALT_CONTENT_PATH = "x-ms-alt-content-path";
     AUTOPILOT_SETTINGS = "x-ms-cosmos-offer-autopilot-settings";
     BATCH_ATOMIC = "x-ms-cosmos-batch-atomic";
+    BATCH_CONTINUE_ON_ERROR = "x-ms-cosmos-batch-continue-on-error";
     BATCH_REQUEST = "x-ms-cosmos-is-batch-request";
     CHANGE_FEED_WIRE_FORMAT = "x-ms-cosmos-changefeed-wire-format-version";
     CONSISTENCY_LEVEL = "x-ms-consistency-level";
@@ -41,6 +42,7 @@ header_names! {
     PARTITION_KEY_RANGE_ID = "x-ms-documentdb-partitionkeyrangeid";
     POPULATE_INDEX_METRICS = "x-ms-cosmos-populateindexmetrics";
     POPULATE_INDEX_METRICS_V2 = "x-ms-cosmos-populateindexmetrics-v2";
+    POPULATE_PARTITION_STATISTICS = "x-ms-documentdb-populatepartitionstatistics";
     POPULATE_QUERY_METRICS = "x-ms-documentdb-populatequerymetrics";
     POPULATE_QUOTA_INFO = "x-ms-documentdb-populatequotainfo";
     POST_TRIGGER = "x-ms-documentdb-post-trigger-include";

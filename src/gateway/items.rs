@@ -1,6 +1,6 @@
 //! Point operations on items.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use actix_web::web;
 
@@ -18,10 +18,11 @@ use crate::{
         json,
         partition_key::{self, PartitionKey},
         patch::Patch,
+        rid,
     },
     router::{
         Answer, ContainerRoute, Router,
-        actor::{ChangeItems, PageBounds, ReadItem, ReadPage, Scope},
+        actor::{ChangeItems, PageBounds, ReadItem, ReadPage, Scope, off_the_event_loop},
         session::Served,
     },
     shard::transaction::{self, Action, Done, Operation},
@@ -39,9 +40,11 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     request::check_consistency(call.request)?;
     admit(call, &container)?;
     let key = partition_key(call, &container)?;
+    let place = place(&container, &key);
+    let id = &*addressed_id(&container, &place, coll, id).await?;
     let request = ReadItem {
         container: &container,
-        place: place(&container, &key),
+        place,
         id,
         if_none_match: request::if_none_match(call.request),
         session: request::session(call.request)?,
@@ -96,18 +99,12 @@ pub async fn replace(
         &container.container.definition.unique_keys,
         container.indexer.as_ref(),
     )?;
-    if draft.item.id != id {
-        return Err(Error::bad_request(format!(
-            "the id '{}' in the body is not the id '{}' in the path",
-            json::shorten(&draft.item.id),
-            json::shorten(id)
-        )));
-    }
+    let id = addressed_id(&container, &place(&container, &key), coll, id).await?;
     change(
         call,
         &container,
         &key,
-        id.to_owned(),
+        id.into_owned(),
         Action::Replace(draft),
         body.len(),
     )
@@ -125,7 +122,8 @@ pub async fn patch(
     let key = partition_key(call, &container)?;
     let body = request::body(payload).await?;
     let action = patch_action(Patch::from_json(&body)?)?;
-    change(call, &container, &key, id.to_owned(), action, body.len()).await
+    let id = addressed_id(&container, &place(&container, &key), coll, id).await?;
+    change(call, &container, &key, id.into_owned(), action, body.len()).await
 }
 
 pub fn patch_action(patch: Patch) -> Result<Action> {
@@ -141,7 +139,34 @@ pub fn patch_action(patch: Patch) -> Result<Action> {
 pub async fn delete(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Response> {
     let container = call.container(db, coll)?;
     let key = partition_key(call, &container)?;
-    change(call, &container, &key, id.to_owned(), Action::Delete, 0).await
+    let id = addressed_id(&container, &place(&container, &key), coll, id).await?;
+    change(call, &container, &key, id.into_owned(), Action::Delete, 0).await
+}
+
+/// The id of the item that a path means. In a path by resource ids, as `_self` has it, the item is named by its resource id too.
+async fn addressed_id<'a>(
+    container: &Arc<ContainerRoute>,
+    place: &Epk,
+    coll: &str,
+    id: &'a str,
+) -> Result<Cow<'a, str>> {
+    if container.id == coll {
+        return Ok(Cow::Borrowed(id));
+    }
+    let Some((_, ordinal)) =
+        rid::parse_item_rid(id).filter(|(owner, _)| *owner == container.container.rid)
+    else {
+        return Ok(Cow::Borrowed(id));
+    };
+    let (container, place) = (Arc::clone(container), place.clone());
+    let found = off_the_event_loop(move || {
+        let shard = container.shard_of(&place)?;
+        shard.view()?.id_of(&place, ordinal)
+    })
+    .await?;
+    found
+        .map(Cow::Owned)
+        .ok_or_else(|| transaction::missing(id))
 }
 
 /// Deletes every item of one partition key before it answers.

@@ -30,7 +30,7 @@ pub fn check_resource_name(kind: &str, name: &str) -> Result<()> {
     };
     Err(Error::bad_request(format!(
         "the {kind} name '{}' is invalid: {reason}. Ensure to provide a unique non-empty string less than '255' \
-         characters without '/', '\\', '#' and '?', not ending with a space; {RESOURCE_NAME_CHARS_MAX} are the most",
+         characters. It may have {RESOURCE_NAME_CHARS_MAX} of them, without '/', '\\', '#' and '?', and must not end with a space",
         shown_text(name)
     )))
 }

@@ -12,9 +12,7 @@ use super::error::{Error, Result};
 mod definition;
 mod place;
 
-pub use definition::{
-    HashVersion, KEY_BYTES_MAX_V1, KEY_BYTES_MAX_V2, KeyKind, PartitionKeyDefinition, mismatch,
-};
+pub use definition::{HashVersion, KEY_BYTES_MAX, KeyKind, PartitionKeyDefinition, mismatch};
 
 /// The deepest hierarchical key, in levels.
 pub const LEVELS_MAX: usize = 3;

@@ -54,8 +54,8 @@ impl PropertyPath {
 fn refused(text: &str, position: usize) -> Error {
     let shown: String = text.chars().take(QUOTED_CHARS_MAX).collect();
     Error::bad_request(format!(
-        "the component definition path '{shown}' could not be accepted, failed near position {position}: paths must \
-         start with a slash, contain only valid characters and not contain a trailing slash or wildcard character"
+        "the component definition path '{shown}' could not be accepted, failed near position {position}. Partition key \
+         paths must contain only valid characters and not contain a trailing slash or wildcard character; they start with a slash"
     ))
 }
 
@@ -89,8 +89,11 @@ fn parse_segments(text: &str) -> Result<Vec<String>, usize> {
 fn plain_segment(rest: &str) -> Result<(String, &str), usize> {
     let end = rest.find('/').unwrap_or(rest.len());
     let (segment, after) = rest.split_at(end);
-    let illegal =
-        |c: char| matches!(c, '*' | '?' | '"' | '\'' | '[' | ']' | '\\') || c.is_control();
+    let illegal = |c: char| {
+        matches!(c, '*' | '?' | '"' | '\'' | '[' | ']' | '\\')
+            || c.is_control()
+            || c.is_whitespace()
+    };
     match segment.find(illegal) {
         Some(offset) => Err(offset),
         None if segment.trim().is_empty() => Err(0),
@@ -175,8 +178,8 @@ mod tests {
         let long = format!("/{}", "a".repeat(PATH_BYTES_MAX));
         let deep = "/a".repeat(PATH_SEGMENTS_MAX + 1);
         let cases = [
-            "", "/", "pk", "/a/", "//a", "/a//b", "/*", "/a/?", "/a/[]/b", "/a*", "/ ", r#"/"a"#,
-            r#"/"a"b"#, r#"/a"b""#, r#"/"a\"#, r#"/"a"/"#, "/a\u{7}", &long, &deep,
+            "", "/", "pk", "/a/", "//a", "/a//b", "/*", "/a/?", "/a/[]/b", "/a*", "/ ", "/a b",
+            r#"/"a"#, r#"/"a"b"#, r#"/a"b""#, r#"/"a\"#, r#"/"a"/"#, "/a\u{7}", &long, &deep,
         ];
         for text in cases {
             let error = PropertyPath::parse(text).unwrap_err();

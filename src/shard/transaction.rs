@@ -105,10 +105,7 @@ impl Transaction<'_> {
         let current = self.current(&operation.id)?;
         match operation.action {
             Action::Create(draft) => match current.live {
-                Some(_) => Err(Error::conflict(format!(
-                    "Entity with the specified id already exists in the system: the id '{}' is taken",
-                    json::shorten(&operation.id)
-                ))),
+                Some(_) => Err(taken(&operation.id)),
                 None => self.put(current, draft, 201),
             },
             Action::Upsert(draft) => {
@@ -132,7 +129,11 @@ impl Transaction<'_> {
                     operation.if_match.as_ref(),
                     operation.if_none_match.as_ref(),
                 )?;
-                self.put(current, draft, 200)
+                if draft.item.id == operation.id {
+                    self.put(current, draft, 200)
+                } else {
+                    self.rename(current, draft)
+                }
             }
             Action::Patch { patch, condition } => {
                 let live = current
@@ -353,6 +354,23 @@ impl Transaction<'_> {
         })
     }
 
+    /// Replaces an item by one with another id, which must be free. The new one is a resource of its own, with a new `_rid`.
+    fn rename(&mut self, current: Current, draft: Draft) -> Result<Done> {
+        let target = self.current(&draft.item.id)?;
+        if target.live.is_some() {
+            return Err(taken(&draft.item.id));
+        }
+        let before = (self.changes.len(), self.writes.len());
+        self.delete(current)?;
+        let put = self.put(target, draft, 200);
+        if put.is_err() {
+            // Others of the transaction may stand; half of this one may not.
+            self.changes.truncate(before.0);
+            self.writes.truncate(before.1);
+        }
+        put
+    }
+
     fn release(&mut self, fingerprints: &[[u8; 32]]) {
         for fingerprint in fingerprints {
             self.writes
@@ -442,6 +460,13 @@ fn check_preconditions(
         )));
     }
     Ok(())
+}
+
+fn taken(id: &str) -> Error {
+    Error::conflict(format!(
+        "Entity with the specified id already exists in the system: the id '{}' is taken",
+        json::shorten(id)
+    ))
 }
 
 pub fn missing(id: &str) -> Error {

@@ -20,13 +20,13 @@ use super::{
 use crate::{
     clock::Clock,
     model::{
-        epk::EpkRange,
+        epk::{Epk, EpkRange},
         error::{Error, ErrorKind, Result},
         indexing_policy::IndexingPolicy,
         item::EtagCondition,
         ttl::{DefaultTtl, ExpiryRules, ItemTtl},
     },
-    store::{Engine, EngineError, document::Stored, keys},
+    store::{Engine, EngineError, document::Stored, index_entry, keys},
 };
 
 /// Dead entries that a page may step over before it is handed out short.
@@ -375,6 +375,31 @@ impl ShardView {
         })
     }
 
+    /// The id of the live item of a partition key that has this ordinal: by the index where it knows, else by a look at all of them.
+    pub fn id_of(&self, place: &Epk, ordinal: u64) -> Result<Option<String>> {
+        let known = self.engine.get(&keys::resource(ordinal))?;
+        let known = known.as_deref().and_then(index_entry::resource_parts);
+        let (from, to) = keys::document_range(place, &place.successor());
+        if let Some((_, key)) =
+            known.filter(|(_, key)| (from.as_slice()..to.as_slice()).contains(key))
+            && self
+                .live(key)?
+                .is_some_and(|stored| stored.header.ordinal == ordinal)
+        {
+            return Ok(id_in(key, place));
+        }
+        let now = self.clock.now();
+        let mut scan = self.engine.scan(&from, &to);
+        while let Some((key, value)) = scan.entry()? {
+            let stored = decode(value)?;
+            if stored.header.ordinal == ordinal && self.is_live(&stored, now) {
+                return Ok(id_in(key, place));
+            }
+            scan.advance();
+        }
+        Ok(None)
+    }
+
     /// Judges expiry by the rules and the second of now, for a whole page of readings.
     pub fn judge(&self) -> Judge {
         Judge {
@@ -449,6 +474,12 @@ impl Judge {
 /// The earlier of two seconds, if there are any.
 pub fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
     one.into_iter().chain(other).min()
+}
+
+/// The id in a document key whose place is known.
+fn id_in(key: &[u8], place: &Epk) -> Option<String> {
+    let id = keys::document_suffix(key).strip_prefix(&**place)?;
+    String::from_utf8(id.to_vec()).ok()
 }
 
 pub(super) fn decode<B: AsRef<[u8]>>(bytes: B) -> Result<Stored<B>> {

@@ -28,6 +28,11 @@ impl Wanted {
         collector.query(query, true);
         collector.names.map_or(Self::All, Self::Only)
     }
+
+    /// Whether it is enough to know that there is an item.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::Only(names) if names.is_empty())
+    }
 }
 
 /// Gathers the names; none once the whole item is wanted.

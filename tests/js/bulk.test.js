@@ -35,6 +35,13 @@ for (const throughput of [400, 40_000]) {
       container = await newContainer(database, { throughput });
     });
 
+    test("a bulk that must not go on after an error leaves the rest undone", async () => {
+      const operations = [create("s", "1"), create("s", "2", { ttl: -10 }), create("s", "3")];
+      const stopped = await container.items.bulk(operations, { continueOnError: false });
+      assert.deepEqual(stopped.map((each) => each.statusCode), [201, 400, 424]);
+      assert.equal((await container.item("3", "s").read()).statusCode, 404);
+    });
+
     test("executeBulkOperations reports each operation by itself", async () => {
       await container.items.create({ id: "there", pk: "b", n: 1 });
       const results = await container.items.executeBulkOperations([

@@ -183,3 +183,9 @@ def test_wire_format_wraps_the_items(node, container):
 def test_all_versions_from_the_beginning_is_refused(container):
     with pytest.raises((exceptions.CosmosHttpResponseError, ValueError)):
         list(container.query_items_change_feed(start_time="Beginning", mode="AllVersionsAndDeletes"))
+
+
+def test_one_range_need_not_be_named(container):
+    container.create_item({"id": "1", "pk": "p"})
+    changes = container.query_items_change_feed(partition_key_range_id="0", is_start_from_beginning=True)
+    assert [each["id"] for each in changes] == ["1"]

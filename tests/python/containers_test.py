@@ -292,3 +292,24 @@ def test_client_with_a_stale_container_is_told(node, database):
         headers={"x-ms-documentdb-partitionkey": '["p"]', "x-ms-cosmos-intended-collection-rid": stale},
     )  # fmt: skip
     assert (answer.status, answer.substatus) == (400, 1024), answer
+
+
+def test_statistics_of_ranges_on_request(database):
+    container = database.create_container("counted", PartitionKey("/pk"), offer_throughput=20_000)
+    for number in range(10):
+        container.create_item({"id": str(number), "pk": number})
+    assert "statistics" not in container.read()
+    statistics = container.read(populate_partition_key_range_statistics=True)["statistics"]
+    assert [each["id"] for each in statistics] == ["0", "1"]
+    assert sum(each["documentCount"] for each in statistics) == 10
+
+
+def test_there_are_no_conflicts_to_read(container):
+    for attempt in (container.get_conflict, container.delete_conflict):
+        with pytest.raises(exceptions.CosmosResourceNotFoundError):
+            attempt("nothing", partition_key="p")
+    query = "SELECT * FROM c"
+    assert list(container.query_conflicts(query, partition_key="p")) == []
+    with pytest.raises(exceptions.CosmosHttpResponseError) as refused:
+        list(container.query_conflicts(query))
+    assert refused.value.status_code == 400

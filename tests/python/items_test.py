@@ -84,13 +84,51 @@ def test_replace_of_a_missing_item_is_404(container):
         container.replace_item("1", {"id": "1", "pk": "p"})
 
 
-def test_replace_cannot_change_the_id(node, container):
+def test_replace_without_an_id_is_400(node, container):
     container.create_item({"id": "1", "pk": "p"})
-    answer = node.raw("PUT", docs(container, "1"), headers=key_header("p"), body={"id": "2", "pk": "p"})
-    assert answer.status == 400, answer
     answer = node.raw("PUT", docs(container, "1"), headers=key_header("p"), body={"pk": "p"})
     assert answer.status == 400, answer
     assert [each["id"] for each in container.read_all_items()] == ["1"]
+
+
+def test_replace_may_change_the_id_to_a_free_one(new_container):
+    container = new_container(unique_key_policy={"uniqueKeys": [{"paths": ["/u"]}]})
+    container.create_item({"id": "1", "pk": "p", "u": 1})
+    container.create_item({"id": "taken", "pk": "p", "u": 2})
+    with pytest.raises(exceptions.CosmosResourceExistsError):
+        container.replace_item("1", {"id": "taken", "pk": "p", "u": 1})
+    with pytest.raises(exceptions.CosmosResourceExistsError):
+        container.replace_item("1", {"id": "2", "pk": "p", "u": 2})
+    assert sorted(each["id"] for each in container.read_all_items()) == ["1", "taken"]
+    renamed = container.replace_item("1", {"id": "2", "pk": "p", "u": 1})
+    assert container.read_item("2", "p") == renamed
+    assert sorted(each["id"] for each in container.query_items("SELECT * FROM c", partition_key="p")) == ["2", "taken"]
+    with pytest.raises(exceptions.CosmosResourceNotFoundError):
+        container.read_item("1", "p")
+    batch = [("replace", ("2", {"id": "3", "pk": "p", "u": 1})), ("read", ("3",))]
+    assert [each["statusCode"] for each in container.execute_item_batch(batch, "p")] == [200, 200]
+    container.create_item({"id": "1", "pk": "p", "u": 3})
+
+
+@pytest.mark.parametrize("mode", ["consistent", "none"])
+def test_items_are_found_by_their_self_link(new_container, mode):
+    policy = {"indexingMode": mode, "automatic": mode != "none"}
+    container = new_container(indexing_policy=policy)
+    made = [container.create_item({"id": f"item {n}", "pk": "p", "n": n}) for n in range(5)]
+    container.create_item({"id": "item 2", "pk": "q"})
+    # The SDK takes the link of an item that it is given whole.
+    assert container.read_item(made[2], "p") == made[2]
+    assert container.replace_item(made[3], {"id": "item 3", "pk": "p", "n": 30})["_rid"] == made[3]["_rid"]
+    patched = container.patch_item(made[3], "p", [{"op": "incr", "path": "/n", "value": 1}])
+    assert patched["n"] == 31
+    container.delete_item(made[2], "p")
+    for gone in [made[2], {**made[1], "_self": made[1]["_self"].replace("/docs/", "/docs/B")}]:
+        with pytest.raises(exceptions.CosmosHttpResponseError) as refused:
+            container.read_item(gone, "p")
+        assert refused.value.status_code in (401, 404)
+    with pytest.raises(exceptions.CosmosResourceNotFoundError):
+        container.read_item(made[1], "q")
+    assert container.read_item("item 2", "q")["pk"] == "q"
 
 
 def test_delete_removes_and_a_new_one_has_a_new_resource_id(node, container):

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from azure.cosmos import PartitionKey
+from azure.cosmos import PartitionKey, exceptions
 from azure.cosmos._execution_context import execution_dispatcher
 
 TABLE = json.loads((Path(__file__).parent.parent / "queries" / "cases.json").read_text())
@@ -139,3 +139,31 @@ def test_parameters_of_every_kind(filled):
         query = f"SELECT VALUE c.id FROM c WHERE {condition}"
         found = filled.query_items(query, parameters=[{"name": "@p", "value": value}], enable_cross_partition_query=True)
         assert sorted(found) == expected, condition
+
+
+def test_a_filter_on_the_partition_key_needs_no_leave_to_cross(filled):
+    query = "SELECT VALUE c.pk FROM c WHERE c.pk = @pk"
+    for pk in ["nowhere", filled_key(filled)]:
+        found = list(filled.query_items(query, parameters=[{"name": "@pk", "value": pk}]))
+        assert set(found) <= {pk}
+    with pytest.raises(exceptions.CosmosHttpResponseError) as refused:
+        list(filled.query_items("SELECT * FROM c"))
+    assert refused.value.status_code == 400
+
+
+def filled_key(container):
+    return next(iter(container.query_items("SELECT VALUE c.pk FROM c", enable_cross_partition_query=True)))
+
+
+def test_a_count_in_one_partition_reads_no_item(container):
+    for number in range(5):
+        container.create_item({"id": str(number), "pk": "p"})
+    pages = container.query_items(
+        "SELECT VALUE COUNT(1) FROM c", partition_key="p", populate_query_metrics=True, populate_index_metrics=True
+    )
+    assert list(pages) == [5]
+    headers = pages.get_response_headers()
+    assert "retrievedDocumentCount=0;" in headers["x-ms-documentdb-query-metrics"]
+    assert "indexUtilizationRatio=1.00" in headers["x-ms-documentdb-query-metrics"]
+    used = headers["x-ms-cosmos-index-utilization"]["UtilizedSingleIndexes"]
+    assert "/pk/?" in [each["IndexSpec"] for each in used]

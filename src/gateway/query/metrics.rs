@@ -57,9 +57,10 @@ fn query_metrics(
     total: Duration,
 ) -> String {
     let ms = |time: Duration| format!("{:.2}", time.as_secs_f64() * 1_000.0);
-    // The share of the items read that were of use.
+    // The share of the items read that were of use; rows without any are of the index alone.
     let ratio = match work.read {
-        0 => 0.0,
+        0 if rows == 0 => 0.0,
+        0 => 1.0,
         read => (rows as f64 / read as f64).min(1.0),
     };
     let none = || "0.00".to_owned();

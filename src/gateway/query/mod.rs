@@ -29,9 +29,9 @@ use crate::{
         rid::parse_item_rid,
     },
     router::{
-        Answer,
+        Answer, ContainerRoute,
         actor::{PageBounds, Scope},
-        query::{Fingerprint, Position, RunQuery, Token},
+        query::{Fingerprint, Position, RunQuery, Token, key_ranges},
     },
     sql::{ComputedProperties, QUERY_TEXT_BYTES_MAX, Query, Shape},
 };
@@ -181,16 +181,11 @@ pub async fn query(
     let compiled = begun.elapsed();
     let scope = match feeds::scope(call, &container)? {
         Some(scope) => scope,
-        None if flag(call.request, &headers::ENABLE_CROSS_PARTITION) => Scope {
+        None if names_partition(call) || stays_in_one(&container, &query) => Scope {
             keys: EpkRange::full(),
             range_id: None,
         },
-        None => {
-            return Err(Error::bad_request(
-                "Cross partition query is required but disabled. Please set x-ms-documentdb-query-enablecrosspartition to true, \
-                 specify x-ms-documentdb-partitionkey, or revise your query to avoid this exception.",
-            ));
-        }
+        None => return Err(cross_partition_disabled()),
     };
     let fingerprint = Fingerprint::of(container.container.rid, &query);
     // Held until the answer is there: a client that goes away drops it, and the work stops.
@@ -213,7 +208,7 @@ pub async fn query(
         alive: Arc::downgrade(&alive),
     };
     let Answer {
-        value: page,
+        value: mut page,
         served,
     } = call.worker.router.send(run).await.map_err(gone)??;
     drop(alive);
@@ -225,6 +220,12 @@ pub async fn query(
     response
         .number(headers::ITEM_COUNT, page.rows.len() as u64)
         .served_by(&container, &served);
+    if call.request.headers().contains_key(&headers::PARTITION_KEY) {
+        // Items are in the order of their keys: whoever names one is led to its items.
+        let paths = &container.container.definition.partition_key.paths;
+        let keys = paths.iter().map(|path| format!("{path}/?"));
+        page.work.used.utilized.splice(0..0, keys);
+    }
     metrics::add(
         call,
         &mut response,
@@ -237,6 +238,24 @@ pub async fn query(
         response.header(headers::CONTINUATION, continuation);
     }
     Ok(response)
+}
+
+/// Whether the headers say where the query goes: to one key, or everywhere.
+pub fn names_partition(call: &Call<'_>) -> bool {
+    flag(call.request, &headers::ENABLE_CROSS_PARTITION)
+        || call.request.headers().contains_key(&headers::PARTITION_KEY)
+}
+
+/// Whether the filter of a query leaves one partition key at the most.
+fn stays_in_one(container: &ContainerRoute, query: &Query) -> bool {
+    key_ranges(container, query).is_some_and(|ranges| ranges.len() <= 1)
+}
+
+pub fn cross_partition_disabled() -> Error {
+    Error::bad_request(
+        "Cross partition query is required but disabled. Please set x-ms-documentdb-query-enablecrosspartition to true, \
+         specify x-ms-documentdb-partitionkey, or revise your query to avoid this exception.",
+    )
 }
 
 /// A token that is not one of ours.

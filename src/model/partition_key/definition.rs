@@ -8,10 +8,8 @@ use crate::model::epk::{Epk, epk_v1, hash_v2};
 use crate::model::error::{Error, ErrorKind, Result};
 use crate::model::path::PropertyPath;
 
-/// The longest string in a key of a version 1 container, in bytes of UTF-8.
-pub const KEY_BYTES_MAX_V1: usize = 101;
-/// The longest string in a key of a version 2 container, in bytes of UTF-8.
-pub const KEY_BYTES_MAX_V2: usize = 2_048;
+/// The longest string in a key, in bytes of UTF-8. Version 1 hashes only the beginning of long ones.
+pub const KEY_BYTES_MAX: usize = 2_048;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeyKind {
@@ -44,13 +42,6 @@ impl HashVersion {
         match self {
             Self::V1 => 1,
             Self::V2 => 2,
-        }
-    }
-
-    const fn key_bytes_max(self) -> usize {
-        match self {
-            Self::V1 => KEY_BYTES_MAX_V1,
-            Self::V2 => KEY_BYTES_MAX_V2,
         }
     }
 }
@@ -104,18 +95,15 @@ impl PartitionKeyDefinition {
         self.paths.len()
     }
 
-    /// The key of an item. A missing property is undefined; in a system-key container it makes the empty key.
+    /// The key of an item. A property that is missing, an object or an array is undefined; in a system-key container it makes the
+    /// empty key.
     pub fn extract(&self, item: &Map<String, Value>) -> Result<PartitionKey> {
-        let components = self.paths.iter().map(|path| match path.get(item) {
-            None => Ok(KeyComponent::Undefined),
-            Some(value) => KeyComponent::from_json(value).ok_or_else(|| {
-                Error::bad_request(format!(
-                    "the partition key property '{path}' holds {}; a key is a string, a number, a boolean or null",
-                    if value.is_array() { "an array" } else { "an object" }
-                ))
-            }),
+        let components = self.paths.iter().map(|path| {
+            path.get(item)
+                .and_then(KeyComponent::from_json)
+                .unwrap_or(KeyComponent::Undefined)
         });
-        self.checked(PartitionKey(components.collect::<Result<_>>()?))
+        self.checked(PartitionKey(components.collect()))
     }
 
     /// The key of a point operation from its header, in the form that [`Self::extract`] gives: all levels are there.
@@ -133,13 +121,12 @@ impl PartitionKeyDefinition {
         if key.0.len() > self.levels() {
             return Err(mismatch());
         }
-        let limit = self.version.key_bytes_max();
         for component in &key.0 {
             if let KeyComponent::String(text) = component
-                && text.len() > limit
+                && text.len() > KEY_BYTES_MAX
             {
                 return Err(Error::bad_request(format!(
-                    "the partition key value '{}…' has {} bytes; this container takes {limit} at the most",
+                    "the partition key value '{}…' has {} bytes; {KEY_BYTES_MAX} is the most",
                     shown(text),
                     text.len()
                 )));

@@ -57,7 +57,7 @@ pub struct QueryPage {
 pub struct Work {
     /// Entries of index and items looked at.
     pub examined: usize,
-    /// Items read, and their bytes.
+    /// Items read, and their bytes; those of which only the key and the expiry matter are not.
     pub read: usize,
     pub read_bytes: usize,
     pub time: Duration,
@@ -375,6 +375,7 @@ impl Run {
         let mut reader = Reader::new(&self.query);
         let mut candidates = Candidates::open(view, &ask)?;
         let sorted = candidates.is_ordered();
+        let looks_inside = !self.query.wanted().is_nothing();
         let mut stopped_at = None;
         let walked = loop {
             let item = match candidates.next()? {
@@ -385,8 +386,10 @@ impl Run {
                 }
                 Step::End => break Walked::PartDone,
             };
-            self.work.read += 1;
-            self.work.read_bytes += item.body.len();
+            if looks_inside {
+                self.work.read += 1;
+                self.work.read_bytes += item.body.len();
+            }
             let ordinal = item.header.ordinal;
             let taken = match &mut self.mode {
                 Mode::Streaming(streaming) => streaming.take(&mut reader, &item, self.at)?,

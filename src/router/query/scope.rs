@@ -84,9 +84,12 @@ pub fn key_ranges(container: &ContainerRoute, query: &Query) -> Option<Vec<EpkRa
 fn ranges(definition: &PartitionKeyDefinition, keys: &[Vec<serde_json::Value>]) -> Vec<EpkRange> {
     let mut ranges: Vec<EpkRange> = keys
         .iter()
-        .filter_map(|key| key.iter().map(KeyComponent::from_json).collect())
-        .map(|components| {
-            let (min, max) = definition.prefix_range(&PartitionKey(components));
+        .map(|key| {
+            // Objects and arrays are no keys: their items have an undefined one.
+            let component =
+                |value| KeyComponent::from_json(value).unwrap_or(KeyComponent::Undefined);
+            let key = PartitionKey(key.iter().map(component).collect());
+            let (min, max) = definition.prefix_range(&key);
             EpkRange::new(min, max)
         })
         .collect();

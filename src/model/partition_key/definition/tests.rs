@@ -123,22 +123,17 @@ fn keys_are_extracted_from_items() {
             .unwrap();
         assert_eq!(extracted, key(expected), "{item}");
     }
-    for (value, named) in [(json!({}), "an object"), (json!([1]), "an array")] {
+    for value in [json!({}), json!([1])] {
         let item = json!({"a": {"b": value}});
-        let error = definition(hash.clone())
-            .extract(item.as_object().unwrap())
-            .unwrap_err();
-        assert_eq!((error.status(), error.substatus()), (400, 0));
-        assert!(
-            error.message.contains("'/a/b'") && error.message.contains(named),
-            "{error}"
-        );
+        let extracted = definition(hash.clone()).extract(item.as_object().unwrap());
+        assert_eq!(extracted.unwrap(), key("[{}]"), "{item}");
     }
 }
 
 #[test]
 fn keys_have_a_longest_length() {
-    for (version, limit) in [(1, KEY_BYTES_MAX_V1), (2, KEY_BYTES_MAX_V2)] {
+    let limit = KEY_BYTES_MAX;
+    for version in [1, 2] {
         let definition = definition(json!({"paths": ["/pk"], "version": version}));
         let item = |length| Map::from_iter([("pk".to_owned(), Value::from("k".repeat(length)))]);
         let longest = definition.extract(&item(limit)).unwrap();
