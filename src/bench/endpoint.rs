@@ -90,7 +90,10 @@ impl Endpoint {
         // An IPv6 address stands in brackets; its colons are not the port's.
         let (host, port) = match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((host, "")) => (host, None),
-            Some((host, port)) => (host, port.strip_prefix(':')),
+            Some((host, port)) => match port.strip_prefix(':') {
+                Some(port) => (host, Some(port)),
+                None => return Err(wrong("its port does not follow a colon")),
+            },
             None => match rest.split_once(':') {
                 Some((host, port)) => (host, Some(port)),
                 None => (rest, None),

@@ -67,7 +67,7 @@ mod tests {
         }
         low.add(&high);
         assert_eq!(low.count(), 1_000);
-        for (share, micros) in [(0.5, 500.0), (0.99, 990.0), (1.0, 1000.0), (0.0, 1.0)] {
+        for (share, micros) in [(0.5, 500.0), (0.99, 990.0), (1.0, 1000.0)] {
             let found = low.quantile(share).as_secs_f64() * 1e6;
             assert!((found / micros - 1.0).abs() < 0.02, "{share}: {found}");
         }

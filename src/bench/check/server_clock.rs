@@ -72,7 +72,7 @@ impl ServerClock {
         }
         let offsets = self.offsets.lock().unwrap_or_else(PoisonError::into_inner);
         let low = offsets.iter().map(|offset| offset.low);
-        (moment + low.fold(0.0, f64::min)).max(0.0) as u64
+        (moment + low.fold(f64::INFINITY, f64::min)).max(0.0) as u64
     }
 
     /// The latest second that any server may have shown at this moment or earlier.
@@ -82,7 +82,7 @@ impl ServerClock {
         }
         let offsets = self.offsets.lock().unwrap_or_else(PoisonError::into_inner);
         let high = offsets.iter().map(|offset| offset.high);
-        (moment + high.fold(0.0, f64::max)) as u64
+        (moment + high.fold(f64::NEG_INFINITY, f64::max)) as u64
     }
 }
 

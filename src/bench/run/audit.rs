@@ -20,6 +20,8 @@ pub struct Audit {
     items: Arc<Vec<u64>>,
     turn: Arc<AtomicUsize>,
     expected: Option<Expectation>,
+    /// The last answer showed this old version: it is looked at once more.
+    doubt: Option<u32>,
     request: Vec<u8>,
 }
 
@@ -36,6 +38,7 @@ impl Audit {
                 items: Arc::clone(&items),
                 turn: Arc::clone(&turn),
                 expected: None,
+                doubt: None,
                 request: Vec::new(),
             }) as Box<dyn Script>
         };
@@ -45,6 +48,9 @@ impl Audit {
 
 impl Script for Audit {
     fn next(&mut self) -> Option<&[u8]> {
+        if self.doubt.is_some() {
+            return Some(&self.request);
+        }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let number = *self.items.get(turn)?;
         let now = unix_time();
@@ -66,19 +72,29 @@ impl Script for Audit {
             answer,
             answered: unix_time(),
         };
-        let Some(expected) = self.expected.take() else {
+        let Some(expected) = &self.expected else {
             return false;
         };
         let checker = &self.shared.checker;
-        match checker.read(&expected, &exchange) {
-            // Nobody writes any more: what is old now stays so.
-            Verdict::Older => {
-                let version = Seen::of(answer.body).map_or(0, |seen| seen.version);
-                checker.older_confirmed(&expected, version, true, &exchange);
-                true
+        let verdict = checker.read(expected, &exchange);
+        match (verdict, self.doubt.take()) {
+            (Verdict::Older, None) => {
+                self.doubt = Some(Seen::of(answer.body).map_or(0, |seen| seen.version));
             }
-            verdict => verdict != Verdict::Failed,
+            // Nobody writes any more: what is old twice stays so.
+            (Verdict::Older, Some(version)) => {
+                checker.older_confirmed(expected, version, true, &exchange);
+            }
+            (_, Some(version)) => {
+                checker.older_confirmed(expected, version, false, &exchange);
+            }
+            (_, None) => {}
         }
+        verdict != Verdict::Failed
+    }
+
+    fn goes_on(&self) -> bool {
+        self.doubt.is_some()
     }
 
     fn unanswered(&mut self) -> bool {

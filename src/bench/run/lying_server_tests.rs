@@ -93,7 +93,6 @@ impl Liar {
 
     /// The items after this LSN, and the last one's.
     fn feed(&mut self, after: u64) -> Vec<Value> {
-        let is_turn = self.turn();
         let shows = |item: &&Value| self.lie == Lie::FeedsExpired || Self::lives(item);
         let last = self.items.values().filter_map(|versions| versions.last());
         let mut items: Vec<Value> = last
@@ -103,8 +102,8 @@ impl Liar {
             .collect();
         items.sort_by_key(|item| item["_lsn"].as_u64());
         items.truncate(100);
-        if self.lie == Lie::FeedForgets && is_turn && items.len() > 1 {
-            items.remove(0);
+        if self.lie == Lie::FeedForgets {
+            items.retain(|item| item["id"] != "i000000007");
         }
         items
     }

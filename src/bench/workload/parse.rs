@@ -198,8 +198,8 @@ mod tests {
                 &["container.default_ttl is -2"],
             ),
             (
-                "[keys]\ndistribution = 'zipf'\n",
-                &["line 5", "'zipf'", "did you mean zipfian?"],
+                "[keys]\ndistribution = 'zipfain'\n",
+                &["line 5", "'zipfain'", "did you mean zipfian?"],
             ),
             ("[keys]\ndistribution = 'recent'\n", &["operations.insert"]),
             ("[keys]\nskew = 0\n", &["keys.skew is 0"]),
