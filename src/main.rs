@@ -25,7 +25,11 @@ fn main() -> ExitCode {
             Err(error) => fail(config::ExitCode::Failure, &error.message),
         },
         config::Command::Bench(task) => match bolide::bench::run(&task) {
-            Ok(()) => ExitCode::SUCCESS,
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => fail(
+                config::ExitCode::Failure,
+                "answers were wrong: the report has the evidence",
+            ),
             Err(error) => fail(config::ExitCode::Configuration, &error.message),
         },
         config::Command::Cluster(task) => match bolide::local_cluster::run(&task) {

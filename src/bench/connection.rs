@@ -1,31 +1,72 @@
 //! One keep-alive HTTP/1.1 connection that reads no more of an answer than it must.
 
 use std::io::{self, BufRead as _, ErrorKind};
+use std::ops::Range;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+use super::endpoint::Endpoint;
+use super::wire::{Postgres, Redis, Wire};
 
 /// Room for an answer at first; it grows with the answers.
 const BUFFER_BYTES: usize = 16 * 1024;
 /// Largest answer that is taken: a page of the protocol has 4 MB.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// What carries the bytes.
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.write_all(bytes).await,
+            Self::Tls(stream) => {
+                stream.write_all(bytes).await?;
+                stream.flush().await
+            }
+        }
+    }
+
+    async fn receive(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(room).await,
+            Self::Tls(stream) => stream.read(room).await,
+        }
+    }
+}
+
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
+    wire: Wire,
     buffer: Vec<u8>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer<'a> {
     pub status: u16,
-    /// Status line and header lines.
+    /// Status line and headers as they came.
     pub head: &'a [u8],
     pub body: &'a [u8],
 }
 
+impl<'a> Answer<'a> {
+    /// The value of the header with this name (lower case, with its colon).
+    pub fn header(&self, name: &str) -> Option<&'a str> {
+        find_header(self.head, name)
+    }
+}
+
 /// The value of a header of this head, by its name in lower case.
 pub fn header_of<'h>(head: &'h [u8], name: &str) -> Option<&'h str> {
-    let name = format!("{name}:");
+    find_header(head, &format!("{name}:"))
+}
+
+fn find_header<'h>(head: &'h [u8], name: &str) -> Option<&'h str> {
     head.split(|byte| *byte == b'\n')
         .find_map(|line| header(line, name.as_bytes()))
         .and_then(|value| std::str::from_utf8(value).ok())
@@ -33,29 +74,55 @@ pub fn header_of<'h>(head: &'h [u8], name: &str) -> Option<&'h str> {
 }
 
 impl Connection {
-    pub async fn open(port: u16) -> io::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    pub async fn open_to(endpoint: &Endpoint) -> io::Result<Self> {
+        let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
         stream.set_nodelay(true)?;
-        Ok(Self {
+        let stream = match endpoint.tls() {
+            None => Stream::Plain(stream),
+            Some((connector, name)) => {
+                let stream = connector.connect(name.clone(), stream).await?;
+                Stream::Tls(Box::new(stream))
+            }
+        };
+        let mut connection = Self {
             stream,
+            wire: endpoint.wire,
             buffer: vec![0; BUFFER_BYTES],
-        })
+        };
+        for greeting in endpoint.greetings.iter() {
+            if connection.exchange(greeting).await?.status >= 400 {
+                return Err(malformed("the server refuses the connection"));
+            }
+        }
+        Ok(connection)
     }
 
     /// Sends one request and waits for the whole answer.
     pub async fn exchange(&mut self, request: &[u8]) -> io::Result<Answer<'_>> {
-        self.stream.write_all(request).await?;
+        self.stream.send(request).await?;
         let mut filled = 0;
         let mut head: Option<Head> = None;
         loop {
+            let received = self.buffer.get(..filled).unwrap_or_default();
+            let framed = match self.wire {
+                Wire::Http => None,
+                Wire::Redis => Redis::frame(received)?,
+                Wire::Postgres => Postgres::frame(received)?,
+            };
+            if let Some(frame) = framed {
+                return Ok(Answer {
+                    status: frame.status,
+                    head: b"",
+                    body: self.buffer.get(frame.body).unwrap_or_default(),
+                });
+            }
             if let Some(head) = &head
-                && filled >= head.length + head.body_length
+                && let Some(end) = self.body_end(head, filled)?
             {
-                let body = head.length..head.length + head.body_length;
                 return Ok(Answer {
                     status: head.status,
                     head: self.buffer.get(..head.length).unwrap_or_default(),
-                    body: self.buffer.get(body).unwrap_or_default(),
+                    body: self.buffer.get(head.length..end).unwrap_or_default(),
                 });
             }
             if filled == self.buffer.len() {
@@ -65,23 +132,54 @@ impl Connection {
                 self.buffer.resize(filled * 2, 0);
             }
             let room = self.buffer.get_mut(filled..).unwrap_or_default();
-            let read = self.stream.read(room).await?;
+            let read = self.stream.receive(room).await?;
             if read == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             filled += read;
-            if head.is_none() {
+            if head.is_none() && self.wire == Wire::Http {
                 head = Head::parse(self.buffer.get(..filled).unwrap_or_default())?;
             }
         }
     }
+
+    /// Where the body ends in the buffer, once all of it is there. The pieces of a chunked body
+    /// are then put together.
+    fn body_end(&mut self, head: &Head, filled: usize) -> io::Result<Option<usize>> {
+        match head.body {
+            Body::Sized(length) => {
+                let end = head.length + length;
+                Ok((filled >= end).then_some(end))
+            }
+            Body::Chunked => {
+                let received = self.buffer.get(head.length..filled).unwrap_or_default();
+                let Some(pieces) = chunks(received)? else {
+                    return Ok(None);
+                };
+                let mut end = head.length;
+                for piece in pieces {
+                    let from = head.length + piece.start;
+                    let until = head.length + piece.end;
+                    self.buffer.copy_within(from..until, end);
+                    end += until - from;
+                }
+                Ok(Some(end))
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Body {
+    Sized(usize),
+    Chunked,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Head {
     status: u16,
     length: usize,
-    body_length: usize,
+    body: Body,
 }
 
 impl Head {
@@ -90,7 +188,7 @@ impl Head {
         let mut rest = bytes;
         let mut length = 0;
         let mut status = None;
-        let mut body_length = None;
+        let mut body = None;
         loop {
             let before = rest;
             let taken = rest.skip_until(b'\n')?;
@@ -110,24 +208,53 @@ impl Head {
             } else if let Some(value) = header(line, b"content-length:") {
                 let text = std::str::from_utf8(value).unwrap_or_default();
                 let value = text.trim().parse::<usize>();
-                body_length = Some(value.map_err(|_| malformed("a content-length is no number"))?);
+                let value = value.map_err(|_| malformed("a content-length is no number"))?;
+                body = Some(Body::Sized(value));
             } else if header(line, b"transfer-encoding:").is_some() {
-                return Err(malformed(
-                    "an answer is chunked, which the driver does not read",
-                ));
+                body = Some(Body::Chunked);
             }
         }
         let status = status.ok_or_else(|| malformed("an answer has no status line"))?;
-        let body_length = match (status, body_length) {
-            (204 | 304, _) => 0,
-            (_, Some(body_length)) => body_length,
+        let body = match (status, body) {
+            (204 | 304, _) => Body::Sized(0),
+            (_, Some(body)) => body,
             (_, None) => return Err(malformed("an answer has no content-length")),
         };
         Ok(Some(Self {
             status,
             length,
-            body_length,
+            body,
         }))
+    }
+}
+
+/// Where the pieces of a chunked body are, once its last one is there. Trailers are not read: no
+/// server of this protocol sends any.
+fn chunks(bytes: &[u8]) -> io::Result<Option<Vec<Range<usize>>>> {
+    let mut pieces = Vec::new();
+    let mut at = 0;
+    loop {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let Some(line) = rest.iter().position(|byte| *byte == b'\n') else {
+            return Ok(None);
+        };
+        let size = rest.get(..line).unwrap_or_default();
+        let size = std::str::from_utf8(size).unwrap_or_default();
+        let size = size.split(';').next().unwrap_or_default().trim();
+        let size = usize::from_str_radix(size, 16)
+            .ok()
+            .filter(|size| *size <= ANSWER_BYTES_MAX)
+            .ok_or_else(|| malformed("the size of a chunk is no number"))?;
+        let start = at + line + 1;
+        let after = start + size + b"\r\n".len();
+        if bytes.len() < after {
+            return Ok(None);
+        }
+        if size == 0 {
+            return Ok(Some(pieces));
+        }
+        pieces.push(start..start + size);
+        at = after;
     }
 }
 
@@ -163,7 +290,7 @@ mod tests {
         let head = Head {
             status: 200,
             length: whole,
-            body_length: 12,
+            body: Body::Sized(12),
         };
         assert_eq!(Head::parse(text).unwrap(), Some(head));
         assert_eq!(header_of(text, "etag"), Some("\"1\""));
@@ -180,20 +307,38 @@ mod tests {
                 Some((304, 0)),
             ),
             ("HTTP/1.1 200 OK\r\n\r\n", None),
-            (
-                "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
-                None,
-            ),
             ("HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n", None),
             ("HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\n", None),
             ("\r\n", None),
         ] {
             let head = Head::parse(text.as_bytes());
-            let found = head
-                .ok()
-                .flatten()
-                .map(|head| (head.status, head.body_length));
+            let found = head.ok().flatten().map(|head| (head.status, head.body));
+            let expected = expected.map(|(status, length)| (status, Body::Sized(length)));
             assert_eq!(found, expected, "{text}");
         }
+    }
+
+    #[test]
+    fn chunks_are_found_once_the_last_is_there() {
+        let text = b"4\r\nbody\r\nA;x=1\r\n0123456789\r\n0\r\n\r\n";
+        for cut in 0..text.len() {
+            assert_eq!(chunks(&text[..cut]).unwrap(), None, "{cut}");
+        }
+        let pieces = chunks(text).unwrap().unwrap();
+        let pieces: Vec<&[u8]> = pieces.into_iter().map(|piece| &text[piece]).collect();
+        assert_eq!(pieces, [b"body".as_slice(), b"0123456789"]);
+        assert!(chunks(b"x\r\n").is_err());
+    }
+
+    #[test]
+    fn headers_are_found_whatever_their_case() {
+        let answer = Answer {
+            status: 200,
+            head: b"HTTP/1.1 200 OK\r\nETag: \"7\"\r\nx-ms-session-token: 0:1#2\r\n\r\n",
+            body: b"",
+        };
+        assert_eq!(answer.header("etag:"), Some("\"7\""));
+        assert_eq!(answer.header("x-ms-session-token:"), Some("0:1#2"));
+        assert_eq!(answer.header("x-ms-session:"), None);
     }
 }

@@ -168,14 +168,12 @@ mod tests {
         ];
         for (sent, answered, status, body, expected) in table {
             doomed.sent_second = sent;
-            let counter = doomed.judge(
-                Answer {
-                    status,
-                    head: b"",
-                    body,
-                },
-                answered,
-            );
+            let answer = Answer {
+                status,
+                body,
+                ..Answer::default()
+            };
+            let counter = doomed.judge(answer, answered);
             assert!(
                 std::ptr::eq(counter, expected),
                 "{sent} {answered} {status}"

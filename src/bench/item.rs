@@ -21,6 +21,9 @@ static NOISE: LazyLock<Arc<[u8]>> = LazyLock::new(|| {
     text.take(NOISE_BYTES).collect()
 });
 
+/// Largest item that can be written.
+pub const ITEM_BYTES_MAX: usize = NOISE_BYTES / 2;
+
 /// SplitMix64: reproducible, and cheap beside a request.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -40,18 +43,48 @@ impl Random {
 
     /// A number below `bound`; 0 if there is none.
     pub fn below(&mut self, bound: u32) -> u32 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u32
+        self.below_wide(u64::from(bound)) as u32
+    }
+
+    /// The same for larger bounds.
+    pub fn below_wide(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+impl rand::RngCore for Random {
+    fn next_u32(&mut self) -> u32 {
+        (self.next() >> 32) as u32
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.next()
+    }
+
+    fn fill_bytes(&mut self, target: &mut [u8]) {
+        for bytes in target.chunks_mut(size_of::<u64>()) {
+            let next = self.next().to_le_bytes();
+            bytes
+                .iter_mut()
+                .zip(next)
+                .for_each(|(byte, next)| *byte = next);
+        }
     }
 }
 
 /// The id of the item with this number in a loaded container.
-pub fn id(number: u32) -> String {
-    format!("i{number:09}")
+pub fn id(number: impl Into<u64>) -> String {
+    format!("i{:09}", number.into())
 }
 
-/// The partition key of that item: the same for each batch.
-pub fn partition_key(number: u32) -> String {
-    format!("p{:07}", number / BATCH_ITEMS)
+/// The number of the item with this id.
+pub fn number_of(id: &str) -> Option<u64> {
+    id.strip_prefix('i')?.parse().ok()
+}
+
+/// The partition key of the item with this number: the same for each batch.
+pub fn partition_key(number: impl Into<u64>) -> String {
+    format!("p{:07}", number.into() / u64::from(BATCH_ITEMS))
 }
 
 /// What an item consists of.
@@ -150,15 +183,60 @@ pub fn write(
     ttl: Option<u64>,
     random: &mut Random,
 ) {
+    let start = begin(target, id, partition_key, ttl);
+    let place = random.below((NOISE_BYTES - ITEM_BYTES) as u32) as usize;
+    end(target, start, ITEM_BYTES, place);
+}
+
+/// An item of which the driver knows what it must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Which item.
+    pub number: u64,
+    /// Which of its writes.
+    pub version: u32,
+    pub ttl: Option<u64>,
+    /// Bytes of its JSON.
+    pub bytes: usize,
+}
+
+impl Known {
+    pub fn write(&self, target: &mut Vec<u8>) {
+        let key = partition_key(self.number);
+        let start = begin(target, &id(self.number), &key, self.ttl);
+        let _ = write!(target, r#""version":{},"#, self.version);
+        end(target, start, self.bytes, self.place());
+    }
+
+    /// Whether a payload is the one that was written, whole.
+    pub fn has_payload(&self, payload: &[u8]) -> bool {
+        let place = self.place();
+        !payload.is_empty() && NOISE.get(place..place + payload.len()) == Some(payload)
+    }
+
+    /// Where its payload is taken from: another place for each version of each item.
+    fn place(&self) -> usize {
+        let mut random = Random::new(self.number << 32 ^ u64::from(self.version));
+        random.below((NOISE_BYTES - ITEM_BYTES_MAX) as u32) as usize
+    }
+}
+
+/// Appends the properties before the payload; where the item begins.
+fn begin(target: &mut Vec<u8>, id: &str, partition_key: &str, ttl: Option<u64>) -> usize {
     let start = target.len();
     // Writing to a vector cannot fail.
     let _ = write!(target, r#"{{"id":"{id}","pk":"{partition_key}","#);
     if let Some(ttl) = ttl {
         let _ = write!(target, r#""ttl":{ttl},"#);
     }
+    start
+}
+
+/// Appends a payload from this place of the noise that makes the item as long as it should be.
+fn end(target: &mut Vec<u8>, start: usize, bytes: usize, place: usize) {
     target.extend_from_slice(br#""payload":""#);
-    let room = ITEM_BYTES.saturating_sub(target.len() - start + 2);
-    write_noise(target, room, random);
+    let room = bytes.saturating_sub(target.len() - start + 2);
+    target.extend_from_slice(NOISE.get(place..place + room).unwrap_or_default());
     target.extend_from_slice(br#""}"#);
 }
 
@@ -171,7 +249,13 @@ mod tests {
         let mut random = Random::new(1);
         for ttl in [None, Some(5), Some(2_147_483_647)] {
             let mut text = Vec::new();
-            write(&mut text, &id(7), &partition_key(7), ttl, &mut random);
+            write(
+                &mut text,
+                &id(7_u32),
+                &partition_key(7_u32),
+                ttl,
+                &mut random,
+            );
             assert_eq!(text.len(), ITEM_BYTES);
             let item: serde_json::Value = serde_json::from_slice(&text).unwrap();
             assert_eq!(item["id"], "i000000007");
@@ -213,5 +297,29 @@ mod tests {
         }
         assert_eq!(seen, [true; 10]);
         assert_eq!(random.below(0), 0);
+    }
+
+    #[test]
+    fn a_known_item_is_recognised_by_its_payload() {
+        let known = Known {
+            number: 12_345,
+            version: 3,
+            ttl: Some(5),
+            bytes: 2_000,
+        };
+        let mut text = Vec::new();
+        known.write(&mut text);
+        assert_eq!(text.len(), 2_000);
+        let item: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(number_of(item["id"].as_str().unwrap()), Some(12_345));
+        assert_eq!(item["version"], 3);
+        let payload = item["payload"].as_str().unwrap().as_bytes();
+        assert!(known.has_payload(payload));
+        let other = Known {
+            version: 4,
+            ..known
+        };
+        assert!(!other.has_payload(payload));
+        assert!(!known.has_payload(b""));
     }
 }

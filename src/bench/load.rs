@@ -1,4 +1,5 @@
-//! The closed loop: every connection sends its next request as soon as the last is answered.
+//! The loops: every connection sends its next request as soon as the last is answered, or at the
+//! moment that a schedule says.
 //!
 //! The connections are spread over a few threads of this process, each with an event loop of its
 //! own. Operations are counted in the phase in which they end; the caller turns the phases.
@@ -11,7 +12,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::connection::{Answer, Connection};
+use super::endpoint::Endpoint;
 use super::histogram::Histogram;
+use super::pace::{Alarm, Pace};
 use crate::model::error::{Error, Result};
 
 /// Phases of a load: warm-up and up to this many less one that are looked at.
@@ -20,6 +23,14 @@ const PHASES_MAX: usize = 4;
 const END_SECONDS_MAX: u64 = 30;
 /// How often a load that should end is looked at.
 const END_POLL: Duration = Duration::from_millis(2);
+/// How long a server may take to answer; then the connection is given up.
+const ANSWER_SECONDS_MAX: u64 = 20;
+/// How long a connection waits before it is opened again after it broke.
+const REOPEN_PAUSE: Duration = Duration::from_millis(50);
+/// The longest wait for a turn without a look at whether the load should end.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+/// Stands for the status of a request that got no answer.
+pub const NO_ANSWER: u16 = 0;
 
 /// What one connection sends, and what it makes of the answers.
 pub trait Script: Send {
@@ -27,6 +38,33 @@ pub trait Script: Send {
     fn next(&mut self) -> Option<&[u8]>;
     /// Whether the answer to the last request is the one that has to come.
     fn accepts(&mut self, answer: Answer<'_>) -> bool;
+    /// Which of the load's operations the last request belongs to.
+    fn operation(&self) -> usize {
+        0
+    }
+    /// Whether the operation needs another request: its time goes on.
+    fn goes_on(&self) -> bool {
+        false
+    }
+    /// How long to wait before the next request.
+    fn pause(&mut self) -> Option<Duration> {
+        None
+    }
+    /// The last request got no answer. Whether to go on, over a new connection.
+    fn unanswered(&mut self) -> bool {
+        false
+    }
+}
+
+/// What a load consists of.
+pub struct Plan {
+    /// The connections are spread over them in turn.
+    pub endpoints: Vec<Endpoint>,
+    /// One for each connection.
+    pub scripts: Vec<Box<dyn Script>>,
+    pub pace: Pace,
+    /// How many operations the scripts tell apart.
+    pub operations: usize,
 }
 
 /// What happened in one phase.
@@ -54,10 +92,12 @@ struct Control {
     phase: AtomicUsize,
 }
 
+/// Tallies by phase and operation.
+type Tallies = Vec<Vec<Tally>>;
+
 struct Driver {
-    /// One for each phase. Only its own thread takes the lock while the load runs, but for a
-    /// glance now and then.
-    tallies: Arc<Mutex<Vec<Tally>>>,
+    /// Only its own thread takes the lock while the load runs, but for a glance now and then.
+    tallies: Arc<Mutex<Tallies>>,
     thread: JoinHandle<io::Result<()>>,
 }
 
@@ -74,23 +114,40 @@ impl Drop for Load {
 }
 
 impl Load {
-    /// Starts one connection for each script, on as many threads as there are cores.
+    /// Starts one connection for each script to a server of this machine, in a closed loop.
     pub fn start(port: u16, scripts: Vec<Box<dyn Script>>) -> Result<Self> {
+        Self::start_plan(Plan {
+            endpoints: vec![Endpoint::local(port)],
+            scripts,
+            pace: Pace::AnswerByAnswer,
+            operations: 1,
+        })
+    }
+
+    /// Starts a load on as many threads as there are cores.
+    pub fn start_plan(plan: Plan) -> Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = cores.min(scripts.len()).max(1);
-        let mut shares: Vec<Vec<Box<dyn Script>>> = (0..threads).map(|_| Vec::new()).collect();
-        for (index, script) in scripts.into_iter().enumerate() {
+        let threads = cores.min(plan.scripts.len()).max(1);
+        let mut shares: Vec<Vec<Lane>> = (0..threads).map(|_| Vec::new()).collect();
+        let endpoints = plan.endpoints.iter().cycle();
+        for (index, (script, endpoint)) in plan.scripts.into_iter().zip(endpoints).enumerate() {
+            let lane = Lane {
+                endpoint: endpoint.clone(),
+                script,
+                pace: plan.pace.clone(),
+            };
             if let Some(share) = shares.get_mut(index % threads) {
-                share.push(script);
+                share.push(lane);
             }
         }
         let control = Arc::new(Control::default());
         let drivers = shares.into_iter().map(|share| {
-            let tallies = Arc::new(Mutex::new(vec![Tally::default(); PHASES_MAX]));
+            let phase = vec![Tally::default(); plan.operations];
+            let tallies = Arc::new(Mutex::new(vec![phase; PHASES_MAX]));
             let (control, shared) = (Arc::clone(&control), Arc::clone(&tallies));
             let thread = std::thread::Builder::new()
                 .name("bench-driver".to_owned())
-                .spawn(move || drive(port, share, &control, &shared))
+                .spawn(move || drive(share, &control, &shared))
                 .map_err(|error| Error::internal(format!("cannot start a thread: {error}")))?;
             Ok(Driver { tallies, thread })
         });
@@ -108,9 +165,28 @@ impl Load {
     pub fn operations(&self, phase: usize) -> u64 {
         let count = |driver: &Driver| {
             let tallies = locked(&driver.tallies);
-            tallies.get(phase).map_or(0, |tally| tally.operations)
+            let phase = tallies.get(phase).into_iter().flatten();
+            phase.map(|tally| tally.operations).sum::<u64>()
         };
         self.drivers.iter().map(count).sum()
+    }
+
+    /// Takes out what happened in this phase since the last time, by operation.
+    pub fn take(&self, phase: usize) -> Vec<Tally> {
+        let mut sums: Vec<Tally> = Vec::new();
+        for driver in &self.drivers {
+            let mut tallies = locked(&driver.tallies);
+            let Some(phase) = tallies.get_mut(phase) else {
+                continue;
+            };
+            let taken = std::mem::replace(phase, vec![Tally::default(); phase.len()]);
+            drop(tallies);
+            sums.resize(taken.len(), Tally::default());
+            for (sum, tally) in sums.iter_mut().zip(&taken) {
+                sum.add(tally);
+            }
+        }
+        sums
     }
 
     /// Whether a thread has ended, by itself or with an error.
@@ -122,6 +198,12 @@ impl Load {
 
     /// Ends all connections after their current request; what happened, by phase.
     pub async fn stop(self) -> Result<Vec<Tally>> {
+        self.halt().await?;
+        self.finish()
+    }
+
+    /// Ends all connections after their current request. What happened can still be taken.
+    pub async fn halt(&self) -> Result<()> {
         self.control.stop.store(true, Ordering::Relaxed);
         let until = Instant::now() + Duration::from_secs(END_SECONDS_MAX);
         while !self
@@ -136,7 +218,7 @@ impl Load {
             }
             tokio::time::sleep(END_POLL).await;
         }
-        self.finish()
+        Ok(())
     }
 
     /// Waits until all scripts have ended; fails if that takes longer than `limit`.
@@ -168,33 +250,39 @@ impl Load {
                 }
                 Err(_) => return Err(Error::internal("a thread of the driver panicked")),
             }
-            for (sum, tally) in sums.iter_mut().zip(locked(&driver.tallies).iter()) {
-                sum.add(tally);
+            for (sum, phase) in sums.iter_mut().zip(locked(&driver.tallies).iter()) {
+                phase.iter().for_each(|tally| sum.add(tally));
             }
         }
         Ok(sums)
     }
 }
 
-fn locked(tallies: &Mutex<Vec<Tally>>) -> MutexGuard<'_, Vec<Tally>> {
+fn locked(tallies: &Mutex<Tallies>) -> MutexGuard<'_, Tallies> {
     tallies.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// One connection's part of a load.
+struct Lane {
+    endpoint: Endpoint,
+    script: Box<dyn Script>,
+    pace: Pace,
+}
+
 fn drive(
-    port: u16,
-    scripts: Vec<Box<dyn Script>>,
+    lanes: Vec<Lane>,
     control: &Arc<Control>,
-    tallies: &Arc<Mutex<Vec<Tally>>>,
+    tallies: &Arc<Mutex<Tallies>>,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let connections: Vec<_> = scripts
+        let connections: Vec<_> = lanes
             .into_iter()
-            .map(|script| {
+            .map(|lane| {
                 let (control, tallies) = (Arc::clone(control), Arc::clone(tallies));
-                tokio::spawn(async move { follow(port, script, &control, &tallies).await })
+                tokio::spawn(async move { lane.follow(&control, &tallies).await })
             })
             .collect();
         for connection in connections {
@@ -204,30 +292,93 @@ fn drive(
     })
 }
 
-async fn follow(
-    port: u16,
-    mut script: Box<dyn Script>,
-    control: &Control,
-    tallies: &Mutex<Vec<Tally>>,
-) -> io::Result<()> {
-    let mut connection = Connection::open(port).await?;
-    while !control.stop.load(Ordering::Relaxed) {
-        let Some(request) = script.next() else {
-            break;
-        };
-        let sent = Instant::now();
-        let answer = connection.exchange(request).await?;
-        let latency = sent.elapsed();
-        let status = answer.status;
-        let accepted = script.accepts(answer);
-        let phase = control.phase.load(Ordering::Relaxed);
-        if let Some(tally) = locked(tallies).get_mut(phase) {
-            tally.operations += 1;
-            tally.latency.record(latency);
-            if !accepted {
-                *tally.unexpected.entry(status).or_default() += 1;
+impl Lane {
+    async fn follow(mut self, control: &Control, tallies: &Mutex<Tallies>) -> io::Result<()> {
+        let mut alarm = Alarm::new()?;
+        let mut connection = Some(Connection::open_to(&self.endpoint).await?);
+        while let Some(due) = turn(&self.pace, &mut alarm, control).await? {
+            let status = loop {
+                let Some(request) = self.script.next() else {
+                    return Ok(());
+                };
+                let outcome = exchange(&mut connection, &self.endpoint, request).await;
+                let status = match outcome {
+                    Ok(answer) => {
+                        let status = answer.status;
+                        (!self.script.accepts(answer)).then_some(status)
+                    }
+                    Err(error) => {
+                        connection = None;
+                        if !self.script.unanswered() {
+                            return Err(error);
+                        }
+                        Some(NO_ANSWER)
+                    }
+                };
+                if status.is_some() || !self.script.goes_on() {
+                    break status;
+                }
+                if let Some(pause) = self.script.pause() {
+                    tokio::time::sleep(pause).await;
+                }
+            };
+            let latency = due.elapsed();
+            let phase = control.phase.load(Ordering::Relaxed);
+            let operation = self.script.operation();
+            if let Some(tally) = locked(tallies)
+                .get_mut(phase)
+                .and_then(|phase| phase.get_mut(operation))
+            {
+                tally.operations += 1;
+                tally.latency.record(latency);
+                if let Some(status) = status {
+                    *tally.unexpected.entry(status).or_default() += 1;
+                }
+            }
+            if let Some(pause) = self.script.pause() {
+                tokio::time::sleep(pause).await;
+            }
+            if connection.is_none() {
+                tokio::time::sleep(REOPEN_PAUSE).await;
             }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+/// Waits for the moment to send the next operation and answers from when its latency counts;
+/// nothing, if the load should end.
+async fn turn(pace: &Pace, alarm: &mut Alarm, control: &Control) -> io::Result<Option<Instant>> {
+    let has_ended = || control.stop.load(Ordering::Relaxed);
+    if has_ended() {
+        return Ok(None);
+    }
+    let Pace::Scheduled(schedule) = pace else {
+        return Ok(Some(Instant::now()));
+    };
+    let due = schedule.take();
+    loop {
+        let wait = due.saturating_duration_since(Instant::now());
+        if wait.is_zero() {
+            return Ok(Some(due));
+        }
+        alarm.sleep(wait.min(WAIT_MAX)).await?;
+        if has_ended() {
+            return Ok(None);
+        }
+    }
+}
+
+/// Sends one request, over a new connection if the last one broke.
+async fn exchange<'c>(
+    connection: &'c mut Option<Connection>,
+    endpoint: &Endpoint,
+    request: &[u8],
+) -> io::Result<Answer<'c>> {
+    let connection = match connection {
+        Some(connection) => connection,
+        None => connection.insert(Connection::open_to(endpoint).await?),
+    };
+    let limit = Duration::from_secs(ANSWER_SECONDS_MAX);
+    tokio::time::timeout(limit, connection.exchange(request)).await?
 }

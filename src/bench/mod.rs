@@ -4,25 +4,39 @@
 //! that answers a constant from the same HTTP server), loads them over raw keep-alive connections
 //! from this process, and prints what it measured beside the bar that it has to meet. A figure
 //! that depends on the machine is given as a ratio to the yardstick of the same run.
+//!
+//! `bolide bench run` puts any Cosmos-compatible server under a [`workload`], at the peak or at a
+//! constant rate, and holds every answer against a model of what must be there ([`check`]).
 
+mod account;
 mod cases;
+mod check;
+mod compare;
 mod connection;
 mod doomed;
+mod endpoint;
 mod histogram;
 mod item;
 mod load;
+#[cfg(test)]
+mod load_tests;
 mod measure;
+mod metrics_text;
 mod node;
 mod options;
+mod pace;
 mod process;
 mod query;
 mod report;
 mod request;
+mod run;
 mod scripts;
 mod signer;
+mod wire;
+mod workload;
 mod yardstick;
 
-pub use options::{BenchTask, CaseName, NodeBench};
+pub use options::{BenchTask, CaseName, NodeBench, RunBench};
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -30,23 +44,25 @@ use std::path::Path;
 use crate::model::error::{Error, Result};
 use report::Report;
 
-/// Runs one task of the driver to its end. A missed bar is a result, not an error.
-pub fn run(task: &BenchTask) -> Result<()> {
+/// Runs one task of the driver to its end. A missed bar is a result, not an error; what is false
+/// is whether the server answered rightly.
+pub fn run(task: &BenchTask) -> Result<bool> {
     match task {
-        BenchTask::Yardstick(yardstick) => yardstick::serve(yardstick.port),
-        BenchTask::Node(options) => measure_node(options),
+        BenchTask::Run(options) => return run::run(options),
+        BenchTask::Compare(options) => compare::run(options)?,
+        BenchTask::List => print!("{}", workload::list()?),
+        BenchTask::Yardstick(yardstick) => yardstick::serve(yardstick.port)?,
+        BenchTask::Node(options) => measure_node(options)?,
     }
+    Ok(true)
 }
 
 fn measure_node(options: &NodeBench) -> Result<()> {
     // Before the work, not after it, a file that cannot be written is found.
     if let Some(path) = &options.json {
-        write_json(path, "")?;
+        write_file(path, "")?;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::internal(format!("cannot start the event loop: {error}")))?;
+    let runtime = event_loop()?;
     let report = RefCell::new(Report::default());
     // Dropping the cases stops the servers and removes their folders, on Ctrl-C too.
     let outcome = runtime.block_on(async {
@@ -58,12 +74,19 @@ fn measure_node(options: &NodeBench) -> Result<()> {
     let report = report.into_inner();
     print!("{}", report.table());
     if let Some(path) = &options.json {
-        write_json(path, &report.json())?;
+        write_file(path, &report.json())?;
     }
     outcome
 }
 
-fn write_json(path: &Path, text: &str) -> Result<()> {
+fn event_loop() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::internal(format!("cannot start the event loop: {error}")))
+}
+
+fn write_file(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text)
         .map_err(|error| Error::bad_request(format!("cannot write '{}': {error}", path.display())))
 }

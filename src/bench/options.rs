@@ -7,6 +7,12 @@ use clap::{Args, Subcommand, ValueEnum};
 /// What the driver can do.
 #[derive(Clone, Debug, PartialEq, Subcommand)]
 pub enum BenchTask {
+    /// Run a workload against a node of its own, or against any Cosmos-compatible endpoint
+    Run(Box<RunBench>),
+    /// Show the workloads that come along
+    List,
+    /// Do the same work against Bolide and the peers that are installed, alternately
+    Compare(Box<CompareBench>),
     /// Measure a node of its own against every bar that a node has to meet
     Node(NodeBench),
     /// Serve a constant answer from the same HTTP server: what the node is measured against
@@ -37,6 +43,118 @@ pub struct NodeBench {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Keep the measured nodes' data below this folder [default: the system's temporary folder]
+    #[arg(long, value_name = "DIR")]
+    pub data_path: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct RunBench {
+    /// A workload of `bolide bench list`, or a TOML file
+    #[arg(default_value = "ycsb-a")]
+    pub workload: String,
+    #[command(flatten)]
+    pub target: TargetFlags,
+    /// Connections, each with one request at a time [default: the workload's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub connections: Option<u32>,
+    /// How long to measure [default: the workload's]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub seconds: Option<f64>,
+    /// How long to run before that [default: the workload's]
+    #[arg(long, value_name = "S", value_parser = seconds_or_none)]
+    pub warm_up: Option<f64>,
+    /// Send this many operations a second whatever the server does; latency counts from the moment
+    /// at which an operation should have been sent [default: one after the other]
+    #[arg(long, value_name = "N", value_parser = rate)]
+    pub rate: Option<f64>,
+    /// Items that are loaded before [default: the workload's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub items: Option<u32>,
+    /// Choose operations and items by this seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Take all answers as they come: for servers that only answer
+    #[arg(long)]
+    pub no_check: bool,
+    /// Also write the results to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Also write an HdrHistogram log, with an interval a second for each operation
+    #[arg(long, value_name = "FILE")]
+    pub hdr: Option<PathBuf>,
+    /// Also write a report with plots, as one page that needs no network
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct CompareBench {
+    /// Compare with this one; can be repeated [default: all that are installed]
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub peer: Vec<PeerName>,
+    #[command(flatten)]
+    pub target: TargetFlags,
+    /// Items of 1 KB that are read and written
+    #[arg(long, value_name = "N", default_value_t = 20_000,
+          value_parser = clap::value_parser!(u32).range(100..=100_000_000))]
+    pub items: u32,
+    /// Items that fall due together
+    #[arg(long, value_name = "N", default_value_t = 10_000,
+          value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub doomed: u32,
+    /// Connections that send one request after the other
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub connections: u32,
+    /// Length of each measurement, in seconds
+    #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// How often each is measured
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repetitions: u32,
+    /// Also write the figures to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Peers that can be started here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PeerName {
+    /// Values with EXPIRE; appendfsync always and everysec
+    Redis,
+    /// Rows of jsonb; synchronous_commit on and off
+    Postgres,
+}
+
+impl CompareBench {
+    pub fn wants(&self, peer: PeerName) -> bool {
+        self.peer.is_empty() || self.peer.contains(&peer)
+    }
+}
+
+/// Whom to load.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+pub struct TargetFlags {
+    /// Load this server; can be repeated for the nodes of a cluster [default: a node of its own]
+    #[arg(long, value_name = "URL")]
+    pub endpoint: Vec<String>,
+    /// The account's key [default: the emulator's]
+    #[arg(long, value_name = "KEY", conflicts_with = "key_file")]
+    pub key: Option<String>,
+    /// Take the account's key from the first line of this file
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Trust the certificates of this PEM file [default: those that the machine trusts]
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    pub ca_file: Option<PathBuf>,
+    /// Trust any certificate
+    #[arg(long)]
+    pub insecure: bool,
+    /// Ask a node here for its purge lag, such as http://127.0.0.1:8080/ [default: only its own]
+    #[arg(long, value_name = "URL")]
+    pub node_metrics: Option<String>,
+    /// Keep its own node's data below this folder [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     pub data_path: Option<PathBuf>,
 }
@@ -81,8 +199,8 @@ impl NodeBench {
     }
 }
 
-/// Longest measurement: signatures and the run as a whole stay within bounds.
-const SECONDS_MAX: f64 = 600.0;
+/// Longest measurement: a day.
+const SECONDS_MAX: f64 = 86_400.0;
 
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
@@ -90,5 +208,22 @@ fn seconds(text: &str) -> Result<f64, String> {
         _ => Err(format!(
             "a number above 0 and up to {SECONDS_MAX} is expected"
         )),
+    }
+}
+
+fn seconds_or_none(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(0.0) => Ok(0.0),
+        _ => seconds(text),
+    }
+}
+
+/// Most operations a second that can be asked for.
+const RATE_MAX: f64 = 10_000_000.0;
+
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate <= RATE_MAX => Ok(rate),
+        _ => Err(format!("a number above 0 and up to {RATE_MAX} is expected")),
     }
 }

@@ -2,11 +2,13 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
+use super::endpoint::Endpoint;
 use crate::model::error::{Error, Result};
 
 /// Clock ticks a second in which Linux shows CPU times to programs, whatever the kernel uses.
@@ -45,6 +47,28 @@ impl Scratch {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// A folder in it.
+    pub fn folder(&self, name: &str) -> Result<PathBuf> {
+        let path = self.path.join(name);
+        fs::create_dir_all(&path).map_err(|error| {
+            Error::unavailable(format!(
+                "cannot make the folder '{}': {error}",
+                path.display()
+            ))
+        })?;
+        Ok(path)
+    }
+}
+
+/// The program with this name in these folders or on the path.
+pub fn find_binary(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path);
+    let folders = folders.iter().cloned().chain(on_path);
+    folders
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
 }
 
 impl Drop for Scratch {
@@ -74,16 +98,30 @@ impl Server {
     ) -> Result<Self> {
         let cannot = |error| Error::unavailable(format!("cannot start the {name}: {error}"));
         let binary = std::env::current_exe().map_err(cannot)?;
-        let log = scratch.path().join(format!("{name}.log"));
+        let mut command = Command::new(binary);
+        command.args(arguments);
+        Self::spawn_command(name, scratch.path(), command, port)
+    }
+
+    /// Starts any server in a folder, where its messages go to a file.
+    pub fn spawn_command(
+        name: &'static str,
+        folder: &Path,
+        mut command: Command,
+        port: u16,
+    ) -> Result<Self> {
+        let cannot = |error| Error::unavailable(format!("cannot start the {name}: {error}"));
+        let log = folder.join(format!("{name}.log"));
         let output = File::create(&log).map_err(cannot)?;
         let messages = output.try_clone().map_err(cannot)?;
         let started = Instant::now();
-        let child = Command::new(binary)
-            .args(arguments)
-            .current_dir(scratch.path())
+        let child = command
+            .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(messages)
+            // Ctrl-C is for the driver, which still has to ask the server for its report.
+            .process_group(0)
             .spawn()
             .map_err(cannot)?;
         Ok(Self {
@@ -97,9 +135,15 @@ impl Server {
 
     /// Waits until the server answers this request with 200; the time since its start.
     pub async fn answering(&mut self, request: &[u8]) -> Result<Duration> {
+        self.answering_at(&Endpoint::local(self.port), request)
+            .await
+    }
+
+    /// The same for a server that speaks something else.
+    pub async fn answering_at(&mut self, endpoint: &Endpoint, request: &[u8]) -> Result<Duration> {
         let mut last = None;
         while self.started.elapsed() < Duration::from_secs(START_SECONDS_MAX) {
-            if let Ok(mut connection) = Connection::open(self.port).await
+            if let Ok(mut connection) = Connection::open_to(endpoint).await
                 && let Ok(answer) = connection.exchange(request).await
             {
                 let elapsed = self.started.elapsed();

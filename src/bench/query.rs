@@ -92,7 +92,8 @@ impl Script for Queries {
         self.turn = (self.turn + 1) % self.bodies.len().max(1);
         let body = self.bodies.get(self.turn)?;
         self.request.clear();
-        write_start(&mut self.request, "POST", &format!("/{}/docs", self.link));
+        let path = format!("/{}/docs", self.link);
+        write_start(&mut self.request, &self.signer, "POST", &path);
         self.request.extend_from_slice(&self.signed);
         for (name, value) in HEADERS {
             for part in [name, ": ", value, "\r\n"] {

@@ -157,24 +157,7 @@ impl Report {
                 verdict.to_owned(),
             ]);
         }
-        let mut widths = [0; 5];
-        for line in &lines {
-            for (width, cell) in widths.iter_mut().zip(line) {
-                *width = (*width).max(cell.chars().count());
-            }
-        }
-        let mut text = String::new();
-        for line in &lines {
-            for (column, (cell, width)) in line.iter().zip(widths).enumerate() {
-                // Numbers to the right, words to the left.
-                let _ = match column {
-                    2 | 3 => write!(text, "{cell:>width$}  "),
-                    _ => write!(text, "{cell:<width$}  "),
-                };
-            }
-            text.truncate(text.trim_end().len());
-            text.push('\n');
-        }
+        let mut text = aligned(&lines, &[2, 3]);
         let verdicts = self.rows.iter().filter_map(|row| row.bar.is_met(row.value));
         let (met, missed): (Vec<bool>, Vec<bool>) = verdicts.partition(|met| *met);
         let _ = writeln!(text, "{} bars met, {} missed", met.len(), missed.len());
@@ -200,8 +183,33 @@ impl Report {
     }
 }
 
+/// Cells in columns; those of numbers stand to the right.
+pub fn aligned<const COLUMNS: usize>(
+    lines: &[[String; COLUMNS]],
+    number_columns: &[usize],
+) -> String {
+    let mut widths = [0; COLUMNS];
+    for line in lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for line in lines {
+        for (column, (cell, width)) in line.iter().zip(widths).enumerate() {
+            let _ = match number_columns.contains(&column) {
+                true => write!(text, "{cell:>width$}  "),
+                false => write!(text, "{cell:<width$}  "),
+            };
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
+
 /// A whole number with a comma between its thousands.
-fn grouped(value: f64) -> String {
+pub fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {

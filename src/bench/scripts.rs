@@ -7,7 +7,7 @@ use super::connection::Answer;
 use super::item::{self, BATCH_ITEMS, Look, Random};
 use super::load::Script;
 use super::request::{
-    ItemRead, Request, container_link, partition_key_header, write_body, write_start,
+    ItemRead, batch, container_link, partition_key_header, write_body, write_creates, write_start,
 };
 use super::signer::{Signed, Signer, unix_seconds};
 
@@ -141,7 +141,8 @@ impl Script for Creates {
         self.look
             .write(&mut self.body, self.count, named, None, &mut self.random);
         self.request.clear();
-        write_start(&mut self.request, "POST", &format!("/{}/docs", self.link));
+        let path = format!("/{}/docs", self.link);
+        write_start(&mut self.request, &self.signer, "POST", &path);
         self.request.extend_from_slice(&self.signed);
         self.request
             .extend_from_slice(b"x-ms-documentdb-partitionkey: ");
@@ -286,25 +287,15 @@ impl Batches {
         let first = self.cargo.first_item + self.batch * BATCH_ITEMS;
         let key = item::partition_key(first);
         self.body.clear();
-        self.body.push(b'[');
-        for number in first..first + BATCH_ITEMS {
-            if number > first {
-                self.body.push(b',');
-            }
-            self.body
-                .extend_from_slice(br#"{"operationType":"Create","resourceBody":"#);
-            let id = item::id(number);
-            let look = self.cargo.look;
-            look.write(
-                &mut self.body,
-                number,
-                (&id, &key),
-                self.ttl,
-                &mut self.random,
-            );
-            self.body.push(b'}');
-        }
-        self.body.push(b']');
+        let (ttl, random, look) = (self.ttl, &mut self.random, self.cargo.look);
+        write_creates(
+            &mut self.body,
+            first..first + BATCH_ITEMS,
+            |body, number| {
+                let id = item::id(number);
+                look.write(body, number, (&id, &key), ttl, random);
+            },
+        );
     }
 }
 
@@ -338,20 +329,7 @@ impl Script for Batches {
         let first = self.cargo.first_item + self.batch * BATCH_ITEMS;
         let path = format!("/{}/docs", self.link);
         let key = partition_key_header(&item::partition_key(first));
-        let request = Request {
-            verb: "POST",
-            path: &path,
-            resource_type: "docs",
-            link: &self.link,
-            headers: vec![
-                ("x-ms-cosmos-is-batch-request", "True"),
-                ("x-ms-cosmos-batch-atomic", "True"),
-                ("x-ms-cosmos-batch-continue-on-error", "False"),
-                ("prefer", "return=minimal"),
-                ("x-ms-documentdb-partitionkey", &key),
-            ],
-            body: &self.body,
-        };
+        let request = batch(&path, &self.link, &key, &self.body);
         self.request.clear();
         request.write(&mut self.request, &self.signer, now);
         Some(&self.request)

@@ -1,5 +1,6 @@
 //! Signs requests with the account's key, as clients do.
 
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -10,15 +11,28 @@ use sha2::Sha256;
 use crate::clock;
 use crate::model::error::{Error, Result};
 
+/// The key that every emulator takes, and a node without a key file; no secret.
+pub const EMULATOR_KEY: &str =
+    "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==";
+
+/// The servers that the driver starts itself do not look at it.
+const LOCAL_HOST: &str = "127.0.0.1";
+
 /// Whole seconds since 1970 on this machine's clock, which the servers share.
 pub fn unix_seconds() -> u64 {
     clock::wall().as_secs()
 }
 
-/// A prepared signature state; a clone of it is cheap.
+/// Seconds since 1970 on this machine's clock, with their fraction.
+pub fn unix_time() -> f64 {
+    clock::wall().as_secs_f64()
+}
+
+/// A prepared signature state, and the server that is addressed; a clone of it is cheap.
 #[derive(Clone)]
 pub struct Signer {
     prepared: Hmac<Sha256>,
+    host: Arc<str>,
 }
 
 impl Signer {
@@ -27,7 +41,23 @@ impl Signer {
             .decode(key_base64)
             .map_err(|_| Error::bad_request("the key is not base64"))?;
         let prepared = Hmac::new_from_slice(&key).expect("HMAC takes keys of every length");
-        Ok(Self { prepared })
+        Ok(Self {
+            prepared,
+            host: LOCAL_HOST.into(),
+        })
+    }
+
+    /// The same for a server with this name, and its port unless it is the usual one.
+    pub fn for_host(&self, host: &str) -> Self {
+        Self {
+            prepared: self.prepared.clone(),
+            host: host.into(),
+        }
+    }
+
+    /// What the host header says.
+    pub fn host(&self) -> &str {
+        &self.host
     }
 
     /// Appends the `x-ms-date` and `authorization` header lines for a request of this second.
@@ -72,8 +102,6 @@ pub struct Signed<'a> {
 mod tests {
     use super::*;
 
-    const EMULATOR_KEY: &str =
-        "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==";
     /// Thu, 01 Jan 2026 00:00:00 GMT
     const SECOND: u64 = 1_767_225_600;
 

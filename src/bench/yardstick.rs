@@ -19,7 +19,7 @@ pub fn serve(port: u16) -> Result<()> {
     let mut body = Vec::with_capacity(ITEM_BYTES);
     item::write(
         &mut body,
-        &item::id(0),
+        &item::id(0_u32),
         "yardstick",
         None,
         &mut Random::new(0),

@@ -10,13 +10,12 @@ use figment::{Figment, Metadata, Profile, Provider};
 
 use super::Settings;
 use crate::model::error::{Error, Result};
+use crate::model::likeness::{LIKENESS_MIN, likeness};
 
 /// What the names of our environment variables begin with.
 const ENVIRONMENT_PREFIX: &str = "BOLIDE_";
 /// What stands between section and key in the name of an environment variable.
 const ENVIRONMENT_SEPARATOR: &str = "__";
-/// How alike a name must be (0 to 1) to be worth a suggestion.
-const LIKENESS_MIN: f64 = 0.7;
 
 /// One flag as it was given: how to call it in a message, which setting it is, its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,7 +189,7 @@ fn nearest_setting(setting: &str) -> Option<String> {
     if let Some(same_key) = names.iter().find(|name| key(name) == key(setting)) {
         return Some(same_key.clone());
     }
-    let likeness = |name: &str| strsim::normalized_damerau_levenshtein(name, setting);
+    let likeness = |name: &str| likeness(name, setting);
     let sections = sections()
         .into_iter()
         .map(|name| (likeness(&name), format!("[{name}]")));

@@ -13,6 +13,7 @@ pub mod error;
 pub mod indexing_policy;
 pub mod item;
 pub mod json;
+pub mod likeness;
 pub mod names;
 pub mod offer;
 pub mod partition_key;

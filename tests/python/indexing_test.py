@@ -271,6 +271,7 @@ def test_index_metrics_tell_what_was_used_and_what_would_help(new_container):
         ("SELECT * FROM c WHERE c.n = 3 OR c.id = '5'", {single: ["/n/?", "/id/?"]}),
         ("SELECT TOP 3 * FROM c ORDER BY c.n", {single: ["/n/?"]}),
         ("SELECT VALUE COUNT(1) FROM c WHERE c.n > 3", {single: ["/n/?"]}),
+        ("SELECT VALUE COUNT(1) FROM c WHERE c.h = 3 AND c.n > 3", {single: ["/h/?", "/n/?"]}),
         ("SELECT VALUE MAX(c.n) FROM c", {single: ["/n/?"]}),
         ("SELECT * FROM c WHERE c.hidden = 3", {maybe_single: ["/hidden/?"]}),
         ("SELECT TOP 3 * FROM c ORDER BY c.hidden", {maybe_single: ["/hidden/?"]}),

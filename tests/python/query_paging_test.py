@@ -550,6 +550,7 @@ def test_faults_name_code_and_place(node, container, query, code, start, end):
     assert fault["severity"] == "Error"
     assert code is None or fault["code"] == code
     assert start is None or fault["location"] == {"start": start, "end": end}, fault
+    assert code != "SC1001" or "Expected" in fault["message"], fault
 
 
 def test_limits_of_the_text(node, container):

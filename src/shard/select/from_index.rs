@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     Ask, FromIndex, ResumePoint, Spent,
-    choose::{Check, conditions, scalars, shapes_path, whole_values},
+    choose::{Check, collect_paths, conditions, scalars, shapes_path, whole_values},
     condition::{Condition, Path, Term},
     count_set,
     filter::filter,
@@ -15,7 +15,6 @@ use super::{
     walk::{Walk, WalkPlan, driver_of},
 };
 use crate::{
-    index::path::SHAPES,
     model::{error::Result, indexing_policy::Segment},
     shard::{indexing::parse, view::ShardView},
     sql::{Partial, TermAggregate, TermResult},
@@ -46,10 +45,10 @@ pub fn from_index(view: &ShardView, ask: &Ask<'_>) -> Result<Option<FromIndex>> 
         return Ok(None);
     }
     let (results, resume, examined) = plan.run(&reader, ask, &aggregates)?;
-    let mut used = super::IndexUse::default();
-    if plan.term.path.id != SHAPES {
-        used.utilized.push(plan.term.path.text());
-    }
+    let used = super::IndexUse {
+        utilized: plan.used,
+        ..super::IndexUse::default()
+    };
     Ok(Some(FromIndex {
         partial: Partial::of_terms(results),
         resume,
@@ -62,6 +61,8 @@ pub fn from_index(view: &ShardView, ask: &Ask<'_>) -> Result<Option<FromIndex>> 
 struct Plan {
     term: Term,
     checks: Vec<(crate::index::PathId, Vec<Vec<u8>>)>,
+    /// Paths, for the index metrics.
+    used: Vec<String>,
 }
 
 impl Plan {
@@ -87,14 +88,17 @@ impl Plan {
         };
         let mut checks = Vec::new();
         let mut driver_seen = false;
+        let mut used = Vec::new();
+        collect_paths(&Condition::Term(term.clone()), &mut used);
         for condition in &conditions {
             match condition {
                 Condition::Term(one) if *one == term && !driver_seen => driver_seen = true,
                 Condition::Term(one) => checks.push((one.path.id, whole_values(one)?)),
                 _ => return None,
             }
+            collect_paths(condition, &mut used);
         }
-        Some(Self { term, checks })
+        Some(Self { term, checks, used })
     }
 
     /// The condition that the fewest lookups are needed beside: one that is no list of values.

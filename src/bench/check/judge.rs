@@ -1,0 +1,376 @@
+//! What answers say against the model.
+
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use super::default_ttl::{Default as DefaultTtl, DefaultTtls};
+use super::model::{Expectation, Life, Model, Span, Ticket};
+use super::seen::{Seen, written};
+use super::server_clock::ServerClock;
+use super::violation::{Evidence, Kind, Violations, readable};
+use crate::bench::connection::Answer;
+use crate::bench::histogram::Histogram;
+use crate::bench::item::Known;
+
+/// What an answer is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it has to be.
+    Right,
+    /// The item is not there, and need not be.
+    Gone,
+    /// An older version than the one that must be there: lost, or only stale. Look again.
+    Older,
+    /// It contradicts the model, and was noted.
+    Wrong,
+    /// The server could not or would not.
+    Failed,
+}
+
+/// How an item was found missing or gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gone {
+    /// Since this second, because its time was over.
+    Expired(u64),
+    Deleted,
+}
+
+/// How long items were seen after their second.
+#[derive(Clone, Default)]
+pub struct Lag {
+    /// Of every read of an item that was due.
+    pub seen: Histogram,
+}
+
+/// The model, the clocks, and what was found.
+pub struct Checker {
+    pub model: Model,
+    pub clock: ServerClock,
+    pub violations: Violations,
+    defaults: RwLock<DefaultTtls>,
+    lag: Mutex<Lag>,
+    item_bytes: usize,
+}
+
+/// One request and what came of it.
+#[derive(Clone, Copy)]
+pub struct Exchange<'a> {
+    pub request: &'a [u8],
+    pub answer: Answer<'a>,
+    /// On this machine's clock.
+    pub answered: f64,
+}
+
+impl Checker {
+    pub fn new(clock: ServerClock, default: DefaultTtl, item_bytes: usize) -> Self {
+        Self {
+            model: Model::default(),
+            clock,
+            violations: Violations::default(),
+            defaults: RwLock::new(DefaultTtls::new(default)),
+            lag: Mutex::new(Lag::default()),
+            item_bytes,
+        }
+    }
+
+    /// A change of the container's default is sent.
+    pub fn default_sent(&self, default: DefaultTtl, now: f64) {
+        let second = self.clock.earliest(now);
+        let mut defaults = self
+            .defaults
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        defaults.sent(default, second);
+    }
+
+    /// It was answered.
+    pub fn default_answered(&self, now: f64) {
+        let second = self.clock.latest(now);
+        let mut defaults = self
+            .defaults
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        defaults.answered(second);
+    }
+
+    /// A write of an item is sent.
+    pub fn begin(&self, item: u64, life: Life, now: f64) -> Ticket {
+        self.model.begin(item, life, self.clock.earliest(now), now)
+    }
+
+    /// A write was answered with success: its second is in the answer, or between the two moments.
+    pub fn written(&self, ticket: Ticket, sent: f64, exchange: &Exchange<'_>) {
+        match written(exchange.answer.body) {
+            Some(second) => self.done(ticket, (second, second), exchange),
+            None => self.written_within(ticket, sent, exchange),
+        }
+    }
+
+    /// The same for an answer that does not tell the second.
+    pub fn written_within(&self, ticket: Ticket, sent: f64, exchange: &Exchange<'_>) {
+        let earliest = self.clock.earliest(sent);
+        let latest = self.clock.latest(exchange.answered);
+        self.done(ticket, (earliest, latest), exchange);
+    }
+
+    fn done(&self, ticket: Ticket, seconds: (u64, u64), exchange: &Exchange<'_>) {
+        let token = exchange.answer.header("x-ms-session-token:");
+        self.model.done(ticket, seconds, token, exchange.answered);
+    }
+
+    /// A write had no answer, or one that leaves open whether it happened.
+    pub fn unknown(&self, ticket: Ticket, now: f64) {
+        self.model.unknown(ticket, self.clock.latest(now), now);
+    }
+
+    /// Takes out how long items were seen after their second, since the last time.
+    pub fn take_lag(&self) -> Lag {
+        let mut lag = self.lag.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *lag)
+    }
+
+    /// A point read.
+    pub fn read(&self, expected: &Expectation, exchange: &Exchange<'_>) -> Verdict {
+        match exchange.answer.status {
+            200 => match Seen::of(exchange.answer.body) {
+                Some(seen) if seen.number == expected.item => {
+                    self.seen(&seen, expected.floor, expected.sent, exchange)
+                }
+                _ => {
+                    let what = format!("item {} came back as another one", expected.item);
+                    self.note(Kind::WrongContent, what, expected.sent, exchange)
+                }
+            },
+            404 if is_session_unavailable(exchange) => Verdict::Failed,
+            404 => self.missed(expected, u32::MAX, exchange),
+            _ => Verdict::Failed,
+        }
+    }
+
+    /// An item in a page of a query or a feed that was asked for at this moment.
+    pub fn listed(&self, seen: &Seen<'_>, sent: f64, exchange: &Exchange<'_>) -> Verdict {
+        let floor = self.model.with(seen.number, |item| item.floor_at(sent));
+        match self.seen(seen, floor, sent, exchange) {
+            Verdict::Older => {
+                let what = self.older(seen.number, seen.version, floor);
+                self.note(Kind::StaleRead, what, sent, exchange)
+            }
+            verdict => verdict,
+        }
+    }
+
+    /// An item in a page of the change feed.
+    pub fn fed(&self, seen: &Seen<'_>, sent: f64, exchange: &Exchange<'_>) -> Verdict {
+        self.model
+            .with(seen.number, |item| item.fed = item.fed.max(seen.version));
+        self.listed(seen, sent, exchange)
+    }
+
+    /// An item is not in the answer to this request. Whether it may be.
+    pub fn missed(
+        &self,
+        expected: &Expectation,
+        own_write: u32,
+        exchange: &Exchange<'_>,
+    ) -> Verdict {
+        if self.must_be_there(expected, own_write, exchange.answered) {
+            let what = format!(
+                "item {} must be there (version {} or later was acknowledged{}) and is missing",
+                expected.item,
+                expected.floor + 1,
+                self.due_shown(&expected.span),
+            );
+            return self.note(Kind::LiveMissing, what, expected.sent, exchange);
+        }
+        if let Some(Gone::Expired(_)) = self.must_be_gone(expected) {
+            self.record_lag(0);
+        }
+        Verdict::Gone
+    }
+
+    /// A write found an item there. Whether it may be.
+    pub fn found(
+        &self,
+        expected: &Expectation,
+        own_write: u32,
+        exchange: &Exchange<'_>,
+    ) -> Verdict {
+        // Somebody else's write in between may have brought it back.
+        let last = self.model.with(expected.item, |item| item.last);
+        if own_write != expected.last + 1 || last != own_write {
+            return Verdict::Right;
+        }
+        let (kind, what) = match self.must_be_gone(expected) {
+            None => return Verdict::Right,
+            Some(Gone::Deleted) => (
+                Kind::WrongContent,
+                format!("item {} must not be there, and is", expected.item),
+            ),
+            Some(Gone::Expired(due)) => {
+                self.record_lag(self.clock.earliest(expected.sent).saturating_sub(due));
+                let what = format!(
+                    "item {} expired in second {due} and is still there",
+                    expected.item
+                );
+                (Kind::ExpiredSeen, what)
+            }
+        };
+        self.note(kind, what, expected.sent, exchange)
+    }
+
+    /// What a reader saw after it had looked again: still the old version, or the right one.
+    pub fn older_confirmed(
+        &self,
+        expected: &Expectation,
+        version: u32,
+        is_lost: bool,
+        exchange: &Exchange<'_>,
+    ) -> Verdict {
+        let what = self.older(expected.item, version, expected.floor);
+        let kind = if is_lost {
+            Kind::LostWrite
+        } else {
+            Kind::StaleRead
+        };
+        self.note(kind, what, expected.sent, exchange)
+    }
+
+    /// Items that live for some time yet and that no reader of the change feed has seen in their
+    /// latest version. All readers must have come to the end of the feed.
+    pub fn unfed(&self, now: f64, exchange: &Exchange<'_>) -> u64 {
+        let mut missing = 0;
+        for number in self.model.items() {
+            let expected = self.model.expect(number, now);
+            let fed = self.model.with(number, |item| item.fed);
+            if fed > expected.floor || !self.must_be_there(&expected, u32::MAX, exchange.answered) {
+                continue;
+            }
+            let what = format!(
+                "item {number} has version {} and the change feed showed {fed} to its end",
+                expected.floor + 1,
+            );
+            self.note(Kind::LiveMissing, what, now, exchange);
+            missing += 1;
+        }
+        missing
+    }
+
+    fn seen(&self, seen: &Seen<'_>, floor: u32, sent: f64, exchange: &Exchange<'_>) -> Verdict {
+        let (item, version) = (seen.number, seen.version);
+        let earliest = self.clock.earliest(sent);
+        let gone = match seen.ttl {
+            Some(ttl) => Some(seen.written + u64::from(ttl)).filter(|due| *due <= earliest),
+            None => self.surely_gone(seen.written, earliest),
+        };
+        if let Some(due) = gone {
+            self.record_lag(earliest - due);
+            let what = format!(
+                "item {item} of second {} expired in second {due} and was seen in second {earliest} or later",
+                seen.written,
+            );
+            return self.note(Kind::ExpiredSeen, what, sent, exchange);
+        }
+        let last = self.model.with(item, |item| item.last);
+        let known = Known {
+            number: item,
+            version,
+            ttl: seen.ttl.map(u64::from),
+            bytes: self.item_bytes,
+        };
+        if version == 0 || version > last || !known.has_payload(seen.payload) {
+            let what = format!("item {item} shows version {version}, which was never written so");
+            return self.note(Kind::WrongContent, what, sent, exchange);
+        }
+        if version <= floor {
+            return Verdict::Older;
+        }
+        Verdict::Right
+    }
+
+    fn older(&self, item: u64, version: u32, floor: u32) -> String {
+        format!(
+            "item {item} shows version {version}, but {} or later was acknowledged before it was read",
+            floor + 1
+        )
+    }
+
+    fn surely_gone(&self, written: u64, now: u64) -> Option<u64> {
+        let defaults = self.defaults.read().unwrap_or_else(PoisonError::into_inner);
+        defaults.surely_gone(written, now)
+    }
+
+    fn lives(&self, span: &Span, latest: u64) -> bool {
+        let defaults = self.defaults.read().unwrap_or_else(PoisonError::into_inner);
+        !span.may_be_absent
+            && span.earliest_due > latest
+            && (span.oldest_inheriting == u64::MAX
+                || !defaults.may_be_gone(span.oldest_inheriting, latest))
+    }
+
+    /// Whether every version that was possible between request and answer lives beyond it.
+    fn must_be_there(&self, expected: &Expectation, own_write: u32, answered: f64) -> bool {
+        let latest = self.clock.latest(answered);
+        if !self.lives(&expected.span, latest) {
+            return false;
+        }
+        let now = self.model.with(expected.item, |item| {
+            (!item.has_forgotten(expected.last)).then(|| item.span(own_write))
+        });
+        now.is_some_and(|span| self.lives(&span, latest))
+    }
+
+    /// Whether no version that was possible when the request was sent can have been there.
+    fn must_be_gone(&self, expected: &Expectation) -> Option<Gone> {
+        let span = &expected.span;
+        if !span.is_settled {
+            return None;
+        }
+        let earliest = self.clock.earliest(expected.sent);
+        let own = match span.latest_due {
+            Some(due) if due > earliest => return None,
+            own => own,
+        };
+        let inherited = match span.newest_inheriting {
+            Some(written) => Some(self.surely_gone(written, earliest)?),
+            None => None,
+        };
+        Some(match own.max(inherited) {
+            Some(due) => Gone::Expired(due),
+            None => Gone::Deleted,
+        })
+    }
+
+    fn due_shown(&self, span: &Span) -> String {
+        match (span.earliest_due, span.oldest_inheriting) {
+            (u64::MAX, u64::MAX) => ", it never expires".to_owned(),
+            (u64::MAX, written) => format!(", it inherits from second {written}"),
+            (due, _) => format!(", it is due in second {due}"),
+        }
+    }
+
+    fn record_lag(&self, seconds: u64) {
+        let mut lag = self.lag.lock().unwrap_or_else(PoisonError::into_inner);
+        lag.seen.record(Duration::from_secs(seconds));
+    }
+
+    fn note(&self, kind: Kind, what: String, sent: f64, exchange: &Exchange<'_>) -> Verdict {
+        let answer = exchange.answer;
+        let mut shown = readable(answer.head);
+        shown.push_str("\n\n");
+        shown.push_str(&readable(answer.body));
+        self.violations.add(Evidence {
+            kind,
+            what,
+            sent_unix_seconds: sent,
+            answered_unix_seconds: exchange.answered,
+            request: readable(exchange.request),
+            answer: shown,
+        });
+        Verdict::Wrong
+    }
+}
+
+/// 404 with the sub-status that says: this replica has not reached the session token yet.
+fn is_session_unavailable(exchange: &Exchange<'_>) -> bool {
+    exchange.answer.header("x-ms-substatus:") == Some("1002")
+}

@@ -1,0 +1,87 @@
+//! Looks at the end of a run whether everything that was acknowledged is there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::shared::Shared;
+use crate::bench::check::{Exchange, Expectation, Seen, Verdict};
+use crate::bench::connection::Answer;
+use crate::bench::load::Script;
+use crate::bench::request::ItemRead;
+use crate::bench::signer::{Signer, unix_time};
+
+/// Items that are looked at, spread over all.
+const ITEMS_MAX: usize = 20_000;
+
+/// Reads of the items that were written, each once.
+pub struct Audit {
+    shared: Arc<Shared>,
+    signer: Signer,
+    items: Arc<Vec<u64>>,
+    turn: Arc<AtomicUsize>,
+    expected: Option<Expectation>,
+    request: Vec<u8>,
+}
+
+impl Audit {
+    pub fn spread(shared: &Arc<Shared>, signers: &[Signer]) -> Vec<Box<dyn Script>> {
+        let items = shared.checker.model.items();
+        let step = items.len().div_ceil(ITEMS_MAX).max(1);
+        let items: Arc<Vec<u64>> = Arc::new(items.into_iter().step_by(step).collect());
+        let turn = Arc::new(AtomicUsize::new(0));
+        let script = |signer: &Signer| {
+            Box::new(Self {
+                shared: Arc::clone(shared),
+                signer: signer.clone(),
+                items: Arc::clone(&items),
+                turn: Arc::clone(&turn),
+                expected: None,
+                request: Vec::new(),
+            }) as Box<dyn Script>
+        };
+        signers.iter().map(script).collect()
+    }
+}
+
+impl Script for Audit {
+    fn next(&mut self) -> Option<&[u8]> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let number = *self.items.get(turn)?;
+        let now = unix_time();
+        let expected = self.shared.expect(number, now);
+        let read = ItemRead::new(&self.shared.link, number);
+        let mut request = read.request();
+        if let Some(token) = &expected.token {
+            request.headers.push(("x-ms-session-token", token));
+        }
+        self.request.clear();
+        request.write(&mut self.request, &self.signer, now as u64);
+        self.expected = Some(expected);
+        Some(&self.request)
+    }
+
+    fn accepts(&mut self, answer: Answer<'_>) -> bool {
+        let exchange = Exchange {
+            request: &self.request,
+            answer,
+            answered: unix_time(),
+        };
+        let Some(expected) = self.expected.take() else {
+            return false;
+        };
+        let checker = &self.shared.checker;
+        match checker.read(&expected, &exchange) {
+            // Nobody writes any more: what is old now stays so.
+            Verdict::Older => {
+                let version = Seen::of(answer.body).map_or(0, |seen| seen.version);
+                checker.older_confirmed(&expected, version, true, &exchange);
+                true
+            }
+            verdict => verdict != Verdict::Failed,
+        }
+    }
+
+    fn unanswered(&mut self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,140 @@
+//! Readers of the change feed beside a run: they must see every live item and no expired one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::shared::{Shared, retry_after};
+use crate::bench::check::{Exchange, Verdict, seen_items};
+use crate::bench::connection::Answer;
+use crate::bench::load::Script;
+use crate::bench::request::Request;
+use crate::bench::signer::{Signer, unix_time};
+
+/// Items of a page.
+const PAGE_ITEMS: &str = "500";
+/// How long a reader that has seen everything waits before it asks again.
+const IDLE_PAUSE: Duration = Duration::from_millis(20);
+
+pub struct FeedReader {
+    shared: Arc<Shared>,
+    signer: Signer,
+    ranges: Vec<Range>,
+    turn: usize,
+    sent: f64,
+    wait: Option<Duration>,
+    request: Vec<u8>,
+}
+
+#[derive(Clone)]
+struct Range {
+    id: String,
+    /// Where it goes on.
+    etag: Option<String>,
+    /// Its last page, asked for when nothing was written any more, was empty.
+    is_drained: bool,
+}
+
+impl FeedReader {
+    /// One script for each reader; each reads all ranges.
+    pub fn spread(
+        shared: &Arc<Shared>,
+        signers: &[Signer],
+        range_ids: &[String],
+    ) -> Vec<Box<dyn Script>> {
+        let range = |id: &String| Range {
+            id: id.clone(),
+            etag: None,
+            is_drained: false,
+        };
+        let script = |signer: &Signer| {
+            Box::new(Self {
+                shared: Arc::clone(shared),
+                signer: signer.clone(),
+                ranges: range_ids.iter().map(range).collect(),
+                turn: 0,
+                sent: 0.0,
+                wait: None,
+                request: Vec::new(),
+            }) as Box<dyn Script>
+        };
+        signers.iter().map(script).collect()
+    }
+}
+
+impl Script for FeedReader {
+    fn next(&mut self) -> Option<&[u8]> {
+        if self.ranges.iter().all(|range| range.is_drained) {
+            return None;
+        }
+        self.turn = (self.turn + 1) % self.ranges.len();
+        let range = self.ranges.get(self.turn)?;
+        let path = format!("/{}/docs", self.shared.link);
+        let mut headers = vec![
+            ("a-im", "Incremental Feed"),
+            ("x-ms-max-item-count", PAGE_ITEMS),
+            ("x-ms-documentdb-partitionkeyrangeid", range.id.as_str()),
+        ];
+        if let Some(etag) = &range.etag {
+            headers.push(("if-none-match", etag));
+        }
+        let request = Request {
+            verb: "GET",
+            path: &path,
+            resource_type: "docs",
+            link: &self.shared.link,
+            headers,
+            body: b"",
+        };
+        self.sent = unix_time();
+        self.request.clear();
+        request.write(&mut self.request, &self.signer, self.sent as u64);
+        Some(&self.request)
+    }
+
+    fn accepts(&mut self, answer: Answer<'_>) -> bool {
+        // Whoever asks after the last write was answered has seen all when nothing comes.
+        let drains = self.shared.drains.load(Ordering::Acquire);
+        let exchange = Exchange {
+            request: &self.request,
+            answer,
+            answered: unix_time(),
+        };
+        let Some(range) = self.ranges.get_mut(self.turn) else {
+            return false;
+        };
+        if let Some(etag) = answer.header("etag:") {
+            range.etag = Some(etag.to_owned());
+        }
+        match answer.status {
+            200 => {
+                let Some(items) = seen_items(answer.body) else {
+                    return false;
+                };
+                let mut verdict = Verdict::Right;
+                for seen in items.iter().filter(|_| self.shared.is_checked) {
+                    verdict = self.shared.checker.fed(seen, self.sent, &exchange);
+                }
+                verdict != Verdict::Failed
+            }
+            304 => {
+                range.is_drained = drains;
+                self.wait = (!drains).then_some(IDLE_PAUSE);
+                true
+            }
+            429 => {
+                self.wait = Some(retry_after(&answer));
+                false
+            }
+            _ => false,
+        }
+    }
+
+    fn pause(&mut self) -> Option<Duration> {
+        self.wait.take()
+    }
+
+    fn unanswered(&mut self) -> bool {
+        true
+    }
+}

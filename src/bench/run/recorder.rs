@@ -1,0 +1,270 @@
+//! Looks at a run once a second: what is shown while it goes on, and what is kept for its report.
+
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal as _, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use hdrhistogram::serialization::V2DeflateSerializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+
+use super::shared::Shared;
+use super::summary::{Point, PointOperation, PurgeLag, Summary};
+use super::target::Target;
+use super::{Job, MEASURED, WARM_UP};
+use crate::bench::account;
+use crate::bench::check::Lag;
+use crate::bench::endpoint::Endpoint;
+use crate::bench::histogram::Histogram;
+use crate::bench::load::{Load, Tally};
+use crate::bench::metrics_text::Buckets;
+use crate::bench::report::grouped;
+use crate::clock;
+use crate::model::error::{Error, Result};
+
+const TICK: Duration = Duration::from_secs(1);
+/// Without a terminal a line is printed this often, in ticks.
+const PLAIN_TICKS: usize = 5;
+/// How far behind its second the oldest item of a purge was, on the node's own account.
+const PURGE_LAG: &str = "bolide_expiry_purge_lag_seconds";
+/// The log shows the largest value of an interval in milliseconds.
+const NANOSECONDS_PER_MILLISECOND: f64 = 1e6;
+
+/// An HdrHistogram log: a file that the tools around HdrHistogram read.
+pub struct HdrLog {
+    file: BufWriter<File>,
+    path: String,
+    begun: Duration,
+}
+
+impl HdrLog {
+    pub fn create(path: &Path) -> Result<Self> {
+        let path_shown = path.display().to_string();
+        let file = File::create(path).map_err(|error| unwritable(&path_shown, &error))?;
+        let mut log = Self {
+            file: BufWriter::new(file),
+            path: path_shown,
+            begun: clock::wall(),
+        };
+        let mut serializer = V2DeflateSerializer::new();
+        let begun = UNIX_EPOCH + log.begun;
+        IntervalLogWriterBuilder::new()
+            .add_comment("latencies in nanoseconds, an interval a second for each operation")
+            .with_start_time(begun)
+            .with_base_time(begun)
+            .with_max_value_divisor(NANOSECONDS_PER_MILLISECOND)
+            .begin_log_with(&mut log.file, &mut serializer)
+            .map_err(|error| unwritable(&log.path, &error))?;
+        Ok(log)
+    }
+
+    /// Appends one interval; the head of the log is written already.
+    fn append(&mut self, tag: &str, length: Duration, latency: &Histogram) -> Result<()> {
+        let mut lines = Vec::new();
+        let mut serializer = V2DeflateSerializer::new();
+        let from = clock::wall().saturating_sub(self.begun + length);
+        let written = IntervalLogWriterBuilder::new()
+            .with_max_value_divisor(NANOSECONDS_PER_MILLISECOND)
+            .begin_log_with(&mut lines, &mut serializer)
+            .and_then(|mut log| {
+                let interval = log.write_histogram(latency.counts(), from, length, Tag::new(tag));
+                interval.map_err(|error| std::io::Error::other(format!("{error:?}")))
+            });
+        written.map_err(|error| unwritable(&self.path, &error))?;
+        // Of the lines only the interval's is new.
+        let text = String::from_utf8_lossy(&lines);
+        let interval = text.lines().find(|line| line.starts_with("Tag="));
+        writeln!(self.file, "{}", interval.unwrap_or_default())
+            .and_then(|()| self.file.flush())
+            .map_err(|error| unwritable(&self.path, &error))
+    }
+}
+
+fn unwritable(path: &str, error: &std::io::Error) -> Error {
+    Error::bad_request(format!("cannot write '{path}': {error}"))
+}
+
+pub struct Recorder {
+    begun: Instant,
+    last_tick: Instant,
+    /// How long was measured.
+    measured: Duration,
+    /// By operation.
+    totals: Vec<Tally>,
+    lag: Lag,
+    points: Vec<Point>,
+    health: Option<Endpoint>,
+    purge_before: Buckets,
+    purge_last: Buckets,
+    hdr: Option<HdrLog>,
+    is_terminal: bool,
+}
+
+impl Recorder {
+    pub async fn new(
+        _job: &Job,
+        shared: &Shared,
+        health: Option<Endpoint>,
+        hdr: Option<HdrLog>,
+    ) -> Result<Self> {
+        let mut recorder = Self {
+            begun: Instant::now(),
+            last_tick: Instant::now(),
+            measured: Duration::ZERO,
+            totals: vec![Tally::default(); shared.operations.len()],
+            lag: Lag::default(),
+            points: Vec::new(),
+            health,
+            purge_before: Buckets::default(),
+            purge_last: Buckets::default(),
+            hdr,
+            is_terminal: std::io::stderr().is_terminal(),
+        };
+        recorder.purge_before = recorder.purge_lag().await;
+        recorder.purge_last = recorder.purge_before.clone();
+        Ok(recorder)
+    }
+
+    /// Warms up, measures, and ends.
+    pub async fn follow(&mut self, job: &Job, load: &Load, shared: &Shared) -> Result<()> {
+        self.until(job.warm_up, WARM_UP, load, shared).await?;
+        load.enter_phase(MEASURED);
+        self.last_tick = Instant::now();
+        self.until(job.warm_up + job.length, MEASURED, load, shared)
+            .await
+    }
+
+    async fn until(
+        &mut self,
+        end: Duration,
+        phase: usize,
+        load: &Load,
+        shared: &Shared,
+    ) -> Result<()> {
+        loop {
+            let left = end.saturating_sub(self.begun.elapsed());
+            if left.is_zero() {
+                return Ok(());
+            }
+            tokio::time::sleep(left.min(TICK)).await;
+            self.tick(phase, load, shared).await?;
+            if load.has_ended() {
+                return Err(Error::unavailable(
+                    "a thread of the driver ended: a connection could not be opened",
+                ));
+            }
+        }
+    }
+
+    /// What was under way when the load was told to end belongs to the last second.
+    pub async fn finish(&mut self, load: &Load, shared: &Shared) -> Result<()> {
+        self.tick(MEASURED, load, shared).await?;
+        if self.is_terminal {
+            eprintln!();
+        }
+        Ok(())
+    }
+
+    async fn tick(&mut self, phase: usize, load: &Load, shared: &Shared) -> Result<()> {
+        let tallies = load.take(phase);
+        let length = self.last_tick.elapsed();
+        self.last_tick = Instant::now();
+        let operations: u64 = tallies.iter().map(|tally| tally.operations).sum();
+        if operations == 0 && length < TICK / 2 {
+            return Ok(());
+        }
+        let lag = shared.checker.take_lag();
+        let purge = self.purge_lag().await;
+        let purge_now = purge.since(&self.purge_last);
+        self.purge_last = purge;
+        let mut all = Tally::default();
+        for tally in &tallies {
+            all.add(tally);
+        }
+        let part = |tally: &Tally| PointOperation::new(tally, length);
+        self.points.push(Point {
+            at_seconds: self.begun.elapsed().as_secs_f64(),
+            is_warm_up: phase == WARM_UP,
+            all: part(&all),
+            operations: tallies.iter().map(part).collect(),
+            due_reads: lag.seen.count(),
+            seen_lag_seconds: lag.seen.max().as_secs_f64(),
+            purge_lag_seconds: purge_now.quantile(0.99).filter(|lag| lag.is_finite()),
+        });
+        if phase == MEASURED {
+            self.measured += length;
+            for (total, tally) in self.totals.iter_mut().zip(&tallies) {
+                total.add(tally);
+            }
+            if let Some(hdr) = &mut self.hdr {
+                for (operation, tally) in shared.operations.iter().zip(&tallies) {
+                    hdr.append(operation.name(), length, &tally.latency)?;
+                }
+            }
+        }
+        self.lag.seen.add(&lag.seen);
+        self.show(phase, &all, length, shared);
+        Ok(())
+    }
+
+    fn show(&self, phase: usize, all: &Tally, length: Duration, shared: &Shared) {
+        let errors: u64 = self.totals.iter().flat_map(|t| t.unexpected.values()).sum();
+        let line = format!(
+            "{:>5.0} s{}  {:>9} /s  p99 {:>8.2} ms  expiry lag {:.0} s  errors {errors}  violations {}",
+            self.begun.elapsed().as_secs_f64(),
+            if phase == WARM_UP { " (warm-up)" } else { "" },
+            grouped(all.operations as f64 / length.as_secs_f64().max(1e-3)),
+            all.latency.quantile(0.99).as_secs_f64() * 1e3,
+            self.lag.seen.max().as_secs_f64(),
+            shared.checker.violations.total(),
+        );
+        if self.is_terminal {
+            eprint!("\r\x1b[2K{line}");
+        } else if self.points.len() % PLAIN_TICKS == 1 {
+            eprintln!("{line}");
+        }
+    }
+
+    /// What the node says of its purge so far; nothing, where it cannot be asked.
+    async fn purge_lag(&self) -> Buckets {
+        let Some(health) = &self.health else {
+            return Buckets::default();
+        };
+        match account::metrics(health).await {
+            Ok(text) => Buckets::read(&text, PURGE_LAG),
+            Err(_) => self.purge_last.clone(),
+        }
+    }
+
+    pub fn summary(
+        self,
+        job: &Job,
+        target: &Target,
+        shared: &Shared,
+        unsent: u64,
+        is_interrupted: bool,
+    ) -> Summary {
+        let purge = self.purge_last.since(&self.purge_before);
+        let quantile = |share| purge.quantile(share);
+        let purge = quantile(0.5)
+            .zip(quantile(0.99))
+            .map(|(p50, p99)| PurgeLag {
+                p50_seconds_at_most: p50,
+                p99_seconds_at_most: p99,
+            });
+        Summary::new(
+            job,
+            target.shown(),
+            shared,
+            super::summary::Measured {
+                length: self.measured,
+                totals: self.totals,
+                lag: self.lag,
+                purge,
+                points: self.points,
+                unsent,
+                is_interrupted,
+            },
+        )
+    }
+}
