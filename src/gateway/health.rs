@@ -8,8 +8,12 @@ use serde_json::{Value, json};
 
 use super::scrape;
 use crate::{
-    clock::ClockKeeper, cluster::member::Member, coordinator::meta::Meta, router::RoutingTable,
-    shard::host::Leader, telemetry::Exporter,
+    clock::ClockKeeper,
+    cluster::{NodeId, member::Member},
+    coordinator::meta::Meta,
+    router::RoutingTable,
+    shard::host::Leader,
+    telemetry::Exporter,
 };
 
 pub struct Health {
@@ -54,10 +58,11 @@ async fn ready(health: web::Data<Health>) -> HttpResponse {
 
 async fn status(health: web::Data<Health>) -> HttpResponse {
     let table = health.table.load();
+    let own = health.cluster.as_ref().map(|(member, _)| member.node);
     let mut containers: Vec<Value> = table
         .routes()
         .map(|route| {
-            let shards: Vec<Value> = route.shards.iter().map(|shard| shard_status(shard)).collect();
+            let shards: Vec<Value> = route.shards.iter().map(|shard| shard_status(shard, own)).collect();
             json!({"container": &*route.name_path, "defaultTtl": route.container.definition.default_ttl.to_json(), "shards": shards})
         })
         .collect();
@@ -105,7 +110,8 @@ fn cluster_status(member: &Member, meta: &Meta) -> Value {
     })
 }
 
-fn shard_status(shard: &crate::shard::host::ShardHandle) -> Value {
+/// `own` is this node in a cluster.
+fn shard_status(shard: &crate::shard::host::ShardHandle, own: Option<NodeId>) -> Value {
     let facts = &shard.facts;
     let range = json!({"id": facts.range_id, "min": facts.range.min.to_hex(), "max": facts.range.max.to_hex()});
     match shard.view() {
@@ -117,8 +123,9 @@ fn shard_status(shard: &crate::shard::host::ShardHandle) -> Value {
             json!({
                 "range": range,
                 "leader": match shard.leader() {
+                    Some(Leader::Here) => json!(own),
                     Some(Leader::Elsewhere(node)) => json!(node),
-                    Some(Leader::Here) | None => Value::Null,
+                    None => Value::Null,
                 },
                 "error": view.check_writable().err().map(|error| error.message),
                 "lsn": state.lsn,
