@@ -386,14 +386,14 @@ impl ShardView {
                 .live(key)?
                 .is_some_and(|stored| stored.header.ordinal == ordinal)
         {
-            return Ok(id_in(key, place));
+            return Ok(keys::document_id(key, place).map(str::to_owned));
         }
         let now = self.clock.now();
         let mut scan = self.engine.scan(&from, &to);
         while let Some((key, value)) = scan.entry()? {
             let stored = decode(value)?;
             if stored.header.ordinal == ordinal && self.is_live(&stored, now) {
-                return Ok(id_in(key, place));
+                return Ok(keys::document_id(key, place).map(str::to_owned));
             }
             scan.advance();
         }
@@ -474,12 +474,6 @@ impl Judge {
 /// The earlier of two seconds, if there are any.
 pub fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
     one.into_iter().chain(other).min()
-}
-
-/// The id in a document key whose place is known.
-fn id_in(key: &[u8], place: &Epk) -> Option<String> {
-    let id = keys::document_suffix(key).strip_prefix(&**place)?;
-    String::from_utf8(id.to_vec()).ok()
 }
 
 pub(super) fn decode<B: AsRef<[u8]>>(bytes: B) -> Result<Stored<B>> {

@@ -70,6 +70,12 @@ pub fn document(place: &[u8], id: &str) -> Vec<u8> {
     key
 }
 
+/// The id in a document key whose place is known.
+pub fn document_id<'k>(key: &'k [u8], place: &[u8]) -> Option<&'k str> {
+    let id = key.strip_prefix(&[DOCUMENT])?.strip_prefix(place)?;
+    std::str::from_utf8(id).ok()
+}
+
 /// All documents with `min <= EPK < max`, as key bounds.
 pub fn document_range(min: &[u8], max: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (document(min, ""), document(max, ""))
