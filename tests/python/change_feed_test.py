@@ -161,8 +161,8 @@ def test_etag_wins_over_the_start_time(node, container):
     assert again.status == 304
 
 
-def test_neither_key_nor_range_is_400(node, container):
-    answer = feed(node, container)
+def test_neither_key_nor_range_of_several_is_400(node, new_container):
+    answer = feed(node, new_container(offer_throughput=20_000))
     assert answer.status == 400
     assert "no partition key or partition key range id was specified" in answer.message
 
