@@ -137,7 +137,9 @@ async fn compare(options: &CompareBench, results: &RefCell<Results>) -> Result<(
     }
     for (turn, peer) in peers.iter().enumerate() {
         let seconds = purge(options, peer).await?;
-        eprintln!("  expiry, {}: {seconds:?}", peer.name);
+        if let Some(seconds) = seconds {
+            eprintln!("  expiry, {}: {}", peer.name, removed(seconds));
+        }
         if let Some(place) = results.borrow_mut().purges.get_mut(turn) {
             *place = seconds;
         }
@@ -347,6 +349,10 @@ fn spread(values: &[f64]) -> (f64, f64, f64) {
     (median(&mut values.to_vec()), low, high)
 }
 
+fn removed(seconds: f64) -> String {
+    format!("all removed {seconds:.1} s after their second")
+}
+
 impl Results {
     /// Bolide's rate in that of a peer, repetition by repetition.
     fn ratios(figures: &[Figures], peer: usize) -> Vec<f64> {
@@ -393,8 +399,7 @@ impl Results {
         }
         for ((peer, _), purge) in self.peers.iter().zip(&self.purges) {
             if let Some(seconds) = purge {
-                let removed = format!("all removed {seconds:.1} s after their second");
-                let cells = ["expiry", peer, "", "", &removed, ""];
+                let cells = ["expiry", peer, "", "", &removed(*seconds), ""];
                 lines.push(cells.map(str::to_owned));
             }
         }
