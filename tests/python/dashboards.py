@@ -78,7 +78,9 @@ class Prometheus:
         def ready():
             assert self.process.poll() is None, self.log()
             try:
-                return self.query("sum(up)") == [self.targets]
+                # It answers 503 to everything until it has read its own store.
+                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=30):
+                    return self.query("sum(up)") == [self.targets]
             except OSError:
                 return False
 
