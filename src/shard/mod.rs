@@ -26,6 +26,7 @@ pub mod reindex;
 pub mod replica;
 pub mod select;
 pub mod state;
+mod sums;
 pub mod transaction;
 pub mod view;
 

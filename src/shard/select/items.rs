@@ -7,7 +7,7 @@ use super::{
     choose::Check,
     ordinals::OrdinalWalk,
     reader::{Reader, damaged},
-    walk::{Count, Walk},
+    walk::Walk,
 };
 use crate::{
     model::{epk::EpkRange, error::Result},
@@ -107,19 +107,6 @@ impl<'v> ItemsOfIndex<'v> {
             return Ok(false);
         }
         self.has_terms(self.entries.ordinal())
-    }
-
-    /// Counts the entry under the cursor, and with it some that follow: at most so many.
-    pub fn count(&mut self, entries_max: usize) -> Result<Count> {
-        match &mut self.entries {
-            Entries::Walk(walk) if self.checks.is_empty() => {
-                walk.count(entries_max, |value| self.reader.is_live(value))
-            }
-            _ => Ok(Count {
-                entries: 1,
-                live: u64::from(self.passes()?),
-            }),
-        }
     }
 
     fn has_terms(&self, ordinal: u64) -> Result<bool> {

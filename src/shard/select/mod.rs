@@ -10,6 +10,7 @@
 mod choose;
 mod composite;
 mod condition;
+mod count_range;
 mod count_set;
 mod estimate;
 mod filter;
