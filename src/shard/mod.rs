@@ -29,6 +29,7 @@ pub mod state;
 mod sums;
 pub mod transaction;
 pub mod view;
+mod whereabouts;
 
 #[cfg(test)]
 mod tests;

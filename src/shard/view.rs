@@ -17,6 +17,7 @@ use super::{
     state::ShardState,
     sums::Sums,
     transaction::{self, Done},
+    whereabouts::Whereabouts,
 };
 use crate::{
     clock::Clock,
@@ -51,6 +52,8 @@ pub struct ShardView {
     pub(super) intake: Intake,
     /// What stretches of the index come to.
     pub(super) sums: Sums,
+    /// Where items are that queries have found.
+    pub(super) whereabouts: Whereabouts,
     /// The commit log's own: what is applied, and by which of the shard's owners.
     pub(super) applied: Mutex<Applied>,
 }
@@ -204,6 +207,7 @@ impl ShardView {
             live_indexes: ArcSwap::default(),
             intake: Intake::default(),
             sums: Sums::default(),
+            whereabouts: Whereabouts::default(),
             applied: Mutex::new(Applied { state, epoch: 0 }),
         }
     }

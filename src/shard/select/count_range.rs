@@ -101,8 +101,7 @@ impl CountWalk<'_, '_> {
                 Ok(Some(to))
             }
             Next::Walk { from, to } => {
-                let left = spent.budget.entries_max.saturating_sub(spent.examined);
-                let walked = self.walk(&to, left.clamp(1, STRETCH_ENTRIES))?;
+                let walked = self.walk(&to, spent.left().clamp(1, STRETCH_ENTRIES))?;
                 spent.examined += walked.entries;
                 self.live += walked.live;
                 let is_stretch = match &walked.next {

@@ -194,7 +194,7 @@ impl Plan {
             (count, resume) = count_range::count(reader, term, ask.resume, &mut spent)?;
         } else if counts {
             let mut items = self.items(reader, ask, false)?;
-            while items.advance()? {
+            while items.entries.advance()? {
                 if spent.is_over() {
                     resume = Some(items.entries.resume_at());
                     break;
@@ -243,6 +243,7 @@ impl Plan {
             checks.collect(),
             true,
             ask.keys,
+            1,
         ))
     }
 
@@ -259,9 +260,9 @@ impl Plan {
             ..*ask
         };
         let mut items = self.items(reader, &unresumed, backwards)?;
-        while items.advance()? {
+        while items.advance(usize::MAX)? {
             spent.examined += 1;
-            if items.load()? {
+            if items.has_item() {
                 let object = parse(items.candidate()?.body);
                 let mut value = object.map(Value::Object);
                 for segment in &self.term.path.segments {

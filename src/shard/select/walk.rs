@@ -11,7 +11,7 @@ use crate::{
     store::{engine::Scan, keys},
 };
 
-/// The first byte of a resume point of a walk: at an entry, or behind it.
+/// The first byte of a resume point of a walk: at an entry, or behind it (see [`ResumePoint::behind`]).
 const AT: u8 = b'i';
 const AFTER: u8 = b'I';
 /// Behind the driver's path: an entry of a range, or an ordinal of those that lack the path.
@@ -331,15 +331,7 @@ impl<'v> Walk<'v> {
     }
 
     pub fn resume_at(&self) -> ResumePoint {
-        self.point(AT)
-    }
-
-    pub fn resume_after(&self) -> ResumePoint {
-        self.point(AFTER)
-    }
-
-    fn point(&self, kind: u8) -> ResumePoint {
-        let mut bytes = vec![kind];
+        let mut bytes = vec![AT];
         bytes.extend_from_slice(&self.driver.0.to_be_bytes());
         match (self.legs.get(self.leg), self.scan.entry()) {
             (Some(Leg::Range { missing: false, .. }), Ok(Some((key, _)))) => {
