@@ -76,6 +76,9 @@ pub struct RunBench {
     /// Take all answers as they come: for servers that only answer
     #[arg(long)]
     pub no_check: bool,
+    /// Serve the metrics of the run on this port of 127.0.0.1; 0 lets the system choose [default: 8090, if nobody has it]
+    #[arg(long, value_name = "N")]
+    pub metrics_port: Option<u16>,
     /// Also write the results to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

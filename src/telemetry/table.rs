@@ -160,7 +160,7 @@ theme! {
     BENCH_RATE_ASKED = Kind::Gauge, "bolide_bench_rate_asked", "operations a second", [],
         "The rate that the run asks for; 0 when it goes as fast as it can.";
     BENCH_EXPIRY_LAG = Kind::Histogram(LAG_SECONDS), "bolide_bench_expiry_lag_seconds", "seconds", [],
-        "From the second in which an item fell due to the first answer without it.";
+        "How long after its second an item was still seen, of every read of an item that was due. Must be 0.";
     BENCH_VIOLATIONS = Kind::Counter, "bolide_bench_violations_total", "violations", [BENCH_VIOLATION],
         "Answers that contradict the driver's model of what must be there. Must be 0.";
 }

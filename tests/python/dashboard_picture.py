@@ -16,8 +16,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.ticker import FuncFormatter  # noqa: E402
 
-from dashboards import Exporter, Prometheus, dashboard, fill, panels  # noqa: E402
-from dashboards_test import driver_metrics, load  # noqa: E402
+from dashboards import Driver, Prometheus, dashboard, fill, panels  # noqa: E402
+from dashboards_test import load  # noqa: E402
 from node import Node  # noqa: E402
 
 SECONDS = 90
@@ -112,7 +112,7 @@ def draw(board, prometheus, path):
 
 
 def main(name, path):
-    node, driver, stop = Node(), Exporter(driver_metrics()), threading.Event()
+    node, driver, stop = Node(), Driver(), threading.Event()
     prometheus = Prometheus([node.health_port], driver.port)
     database = node.client().create_database("shop")
     for container, ttl in (("sessions", 5), ("carts", 20)):

@@ -7,6 +7,7 @@ mod audit;
 mod feed;
 mod html;
 mod loader;
+mod metrics;
 mod plot;
 mod recorder;
 mod shared;
@@ -35,7 +36,7 @@ use super::request::container_link;
 use super::signer::{Signer, unix_seconds, unix_time};
 use super::workload::{self, Workload};
 use crate::model::error::{Error, Result};
-use recorder::{HdrLog, Recorder};
+use recorder::{HdrLog, Outlets, Recorder};
 use shared::Shared;
 use summary::Summary;
 
@@ -97,8 +98,12 @@ pub fn run(options: &RunBench) -> Result<bool> {
     let runtime = super::event_loop()?;
     let summary = runtime.block_on(async {
         let target = Target::open(&options.target).await?;
-        let hdr = options.hdr.as_deref().map(HdrLog::create).transpose()?;
-        execute(&job, &target, hdr).await
+        target.account.check().await?;
+        let outlets = Outlets {
+            hdr: options.hdr.as_deref().map(HdrLog::create).transpose()?,
+            exporter: metrics::serve(options.metrics_port)?,
+        };
+        execute(&job, &target, outlets).await
     })?;
     print!("{}", summary.table());
     if let Some(path) = &options.json {
@@ -114,13 +119,12 @@ pub fn run(options: &RunBench) -> Result<bool> {
 }
 
 /// Loads, measures, checks.
-pub async fn execute(job: &Job, target: &Target, hdr: Option<HdrLog>) -> Result<Summary> {
+pub async fn execute(job: &Job, target: &Target, outlets: Outlets) -> Result<Summary> {
     let account = &target.account;
-    account.check().await?;
     account.ensure_database().await?;
     let container = format!("{}-{:08x}", job.name, rand::random::<u32>());
     create(account, job, &container).await?;
-    let outcome = in_container(job, target, &container, hdr).await;
+    let outcome = in_container(job, target, &container, outlets).await;
     if !target.is_own() {
         // Whatever came before is what matters; the container's name says whose it was.
         let _ = account.delete_container(&container).await;
@@ -148,7 +152,7 @@ async fn in_container(
     job: &Job,
     target: &Target,
     container: &str,
-    hdr: Option<HdrLog>,
+    outlets: Outlets,
 ) -> Result<Summary> {
     let account = &target.account;
     let own: Vec<bool> = account.endpoints.iter().map(|e| e.is_loopback()).collect();
@@ -172,7 +176,7 @@ async fn in_container(
     let pace = Pace::new(job.rate);
     let load = start(account, scripts, pace.clone(), shared.operations.len())?;
     let feed = start_feed(job, account, &shared, container).await?;
-    let mut recorder = Recorder::new(job, &shared, target.health.clone(), hdr).await?;
+    let mut recorder = Recorder::new(job, &shared, target.health.clone(), outlets).await?;
     let is_interrupted = {
         let work = recorder.follow(job, &load, &shared);
         let changes = change_defaults(job, account, &shared, container);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
+use super::metrics::Metrics;
 use super::shared::Shared;
 use super::summary::{Point, PointOperation, PurgeLag, Summary};
 use super::target::Target;
@@ -21,6 +22,7 @@ use crate::bench::metrics_text::Buckets;
 use crate::bench::report::grouped;
 use crate::clock;
 use crate::model::error::{Error, Result};
+use crate::telemetry::Exporter;
 
 const TICK: Duration = Duration::from_secs(1);
 /// Without a terminal a line is printed this often, in ticks.
@@ -84,6 +86,13 @@ fn unwritable(path: &str, error: &std::io::Error) -> Error {
     Error::bad_request(format!("cannot write '{path}': {error}"))
 }
 
+/// Where else the results of a run go while it runs.
+#[derive(Default)]
+pub struct Outlets {
+    pub hdr: Option<HdrLog>,
+    pub exporter: Option<Exporter>,
+}
+
 pub struct Recorder {
     begun: Instant,
     last_tick: Instant,
@@ -97,15 +106,16 @@ pub struct Recorder {
     purge_before: Buckets,
     purge_last: Buckets,
     hdr: Option<HdrLog>,
+    metrics: Metrics,
     is_terminal: bool,
 }
 
 impl Recorder {
     pub async fn new(
-        _job: &Job,
+        job: &Job,
         shared: &Shared,
         health: Option<Endpoint>,
-        hdr: Option<HdrLog>,
+        outlets: Outlets,
     ) -> Result<Self> {
         let mut recorder = Self {
             begun: Instant::now(),
@@ -117,7 +127,8 @@ impl Recorder {
             health,
             purge_before: Buckets::default(),
             purge_last: Buckets::default(),
-            hdr,
+            hdr: outlets.hdr,
+            metrics: Metrics::new(outlets.exporter, &shared.operations, job.rate),
             is_terminal: std::io::stderr().is_terminal(),
         };
         recorder.purge_before = recorder.purge_lag().await;
@@ -177,6 +188,7 @@ impl Recorder {
         let purge = self.purge_lag().await;
         let purge_now = purge.since(&self.purge_last);
         self.purge_last = purge;
+        self.metrics.add(&tallies, &lag, &shared.checker.violations);
         let mut all = Tally::default();
         for tally in &tallies {
             all.add(tally);
