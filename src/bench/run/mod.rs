@@ -9,6 +9,7 @@ mod html;
 mod loader;
 mod metrics;
 mod plot;
+mod progress;
 mod recorder;
 mod shared;
 mod summary;
@@ -34,7 +35,7 @@ use super::options::RunBench;
 use super::pace::Pace;
 use super::request::container_link;
 use super::signer::{Signer, unix_seconds, unix_time};
-use super::workload::{self, Workload};
+use super::workload::{self, PARTITION_ITEMS, Workload};
 use crate::model::error::{Error, Result};
 use recorder::{HdrLog, Outlets, Recorder};
 use shared::Shared;
@@ -46,6 +47,8 @@ const LOAD_SECONDS_MAX: u64 = 1_800;
 /// How long the readers of the change feed may take to come to its end after the last write.
 const DRAIN_SECONDS_MAX: u64 = 60;
 const AUDIT_SECONDS_MAX: u64 = 60;
+/// Warm-up of a peak, in relation to its length.
+const WARM_UP_SHARE: f64 = 0.2;
 /// Phases of a load.
 const WARM_UP: usize = 0;
 const MEASURED: usize = 1;
@@ -83,6 +86,24 @@ impl Job {
             workload,
         })
     }
+}
+
+/// Point reads as fast as they are answered, from a server that only answers; how many a second.
+pub async fn peak_of_reads(port: u16, connections: u32, length: Duration) -> Result<f64> {
+    let (name, mut workload) = workload::find("ycsb-c")?;
+    workload.items.count = PARTITION_ITEMS as u32;
+    let job = Job {
+        name,
+        workload,
+        connections,
+        warm_up: length.mul_f64(WARM_UP_SHARE),
+        length,
+        rate: None,
+        seed: 1,
+        is_checked: false,
+    };
+    let summary = execute(&job, &Target::of_port(port), Outlets::default()).await?;
+    Ok(summary.all.rate)
 }
 
 /// Runs a workload to its end, or to Ctrl-C; whether no answer was wrong.

@@ -9,6 +9,7 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use super::metrics::Metrics;
+use super::progress;
 use super::shared::Shared;
 use super::summary::{Point, PointOperation, PurgeLag, Summary};
 use super::target::Target;
@@ -96,6 +97,8 @@ pub struct Outlets {
 pub struct Recorder {
     begun: Instant,
     last_tick: Instant,
+    /// How long the run is meant to take.
+    planned: Duration,
     /// How long was measured.
     measured: Duration,
     /// By operation.
@@ -120,6 +123,7 @@ impl Recorder {
         let mut recorder = Self {
             begun: Instant::now(),
             last_tick: Instant::now(),
+            planned: job.warm_up + job.length,
             measured: Duration::ZERO,
             totals: vec![Tally::default(); shared.operations.len()],
             lag: Lag::default(),
@@ -167,9 +171,14 @@ impl Recorder {
         }
     }
 
-    /// What was under way when the load was told to end belongs to the last second.
+    /// What was under way when the load was told to end. It counts, but it is no second of its own:
+    /// nothing was sent any more, so its rate would say nothing.
     pub async fn finish(&mut self, load: &Load, shared: &Shared) -> Result<()> {
+        let points = self.points.len();
         self.tick(MEASURED, load, shared).await?;
+        if points > 0 {
+            self.points.truncate(points);
+        }
         if self.is_terminal {
             eprintln!();
         }
@@ -221,9 +230,10 @@ impl Recorder {
 
     fn show(&self, phase: usize, all: &Tally, length: Duration, shared: &Shared) {
         let errors: u64 = self.totals.iter().flat_map(|t| t.unexpected.values()).sum();
+        let elapsed = self.begun.elapsed().min(self.planned).as_secs_f64();
+        let planned = self.planned.as_secs_f64();
         let line = format!(
-            "{:>5.0} s{}  {:>9} /s  p99 {:>8.2} ms  expiry lag {:.0} s  errors {errors}  violations {}",
-            self.begun.elapsed().as_secs_f64(),
+            "{elapsed:.0}/{planned:.0} s{}  {:>9} /s  p99 {:>8.2} ms  expiry lag {:.0} s  errors {errors}  violations {}",
             if phase == WARM_UP { " (warm-up)" } else { "" },
             grouped(all.operations as f64 / length.as_secs_f64().max(1e-3)),
             all.latency.quantile(0.99).as_secs_f64() * 1e3,
@@ -231,7 +241,8 @@ impl Recorder {
             shared.checker.violations.total(),
         );
         if self.is_terminal {
-            eprint!("\r\x1b[2K{line}");
+            let shown = progress::line(elapsed / planned, &line, progress::columns());
+            eprint!("\r\x1b[2K{shown}");
         } else if self.points.len() % PLAIN_TICKS == 1 {
             eprintln!("{line}");
         }
