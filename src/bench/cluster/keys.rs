@@ -18,6 +18,8 @@ const CONNECTIONS: u32 = 48;
 const AGAIN: Duration = Duration::from_millis(5);
 /// When a write is given up, and the run with it.
 const TAKEN_SECONDS_MAX: u64 = 60;
+/// Characters of a refusal that are shown.
+const REFUSAL_CHARS_MAX: usize = 300;
 
 /// Writes every key through all endpoints, again and again until it is acknowledged.
 pub async fn write_keys(account: &Account, container: &str, keys: u32) -> Result<()> {
@@ -60,8 +62,8 @@ impl Writer {
         let mut last = "the node cannot be reached".to_owned();
         while Instant::now() < deadline {
             match self.try_write(key).await {
-                Ok(status) if status < 300 => return Ok(()),
-                Ok(status) => last = format!("the last answer was {status}"),
+                Ok(None) => return Ok(()),
+                Ok(Some(refusal)) => last = refusal,
                 Err(error) => {
                     self.connection = None;
                     last = error.to_string();
@@ -74,7 +76,8 @@ impl Writer {
         )))
     }
 
-    async fn try_write(&mut self, key: u32) -> std::io::Result<u16> {
+    /// Nothing, if it was acknowledged; otherwise what was answered.
+    async fn try_write(&mut self, key: u32) -> std::io::Result<Option<String>> {
         let path = format!("/{}/docs", self.link);
         let key = format!("k{key}");
         let header = partition_key_header(&key);
@@ -96,6 +99,11 @@ impl Writer {
             Some(connection) => connection,
             none => none.insert(Connection::open_to(&self.endpoint).await?),
         };
-        Ok(connection.exchange(&bytes).await?.status)
+        let answer = connection.exchange(&bytes).await?;
+        Ok((answer.status >= 300).then(|| {
+            let body = String::from_utf8_lossy(answer.body);
+            let body: String = body.chars().take(REFUSAL_CHARS_MAX).collect();
+            format!("the last answer was {}: {body}", answer.status)
+        }))
     }
 }

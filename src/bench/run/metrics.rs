@@ -94,8 +94,10 @@ fn outcome(status: u16) -> BenchOutcome {
 }
 
 fn each(histogram: &Histogram, mut record: impl FnMut(f64, usize)) {
-    for step in histogram.counts().iter_recorded() {
-        let seconds = step.value_iterated_to() as f64 / 1e9;
+    let counts = histogram.counts();
+    for step in counts.iter_recorded() {
+        // The lower end of the step, so that nothing stays nothing.
+        let seconds = counts.lowest_equivalent(step.value_iterated_to()) as f64 / 1e9;
         let count = usize::try_from(step.count_at_value()).unwrap_or(usize::MAX);
         record(seconds, count);
     }
@@ -142,9 +144,24 @@ fn listen(exporter: Exporter, port: u16) -> std::io::Result<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::telemetry::labels::{BENCH_OPERATION, BENCH_VIOLATION};
     use crate::telemetry::metric::{Label, Values};
+
+    #[test]
+    fn a_lag_of_nothing_stays_nothing() {
+        let mut histogram = Histogram::default();
+        for lag in [Duration::ZERO, Duration::ZERO, Duration::from_secs(2)] {
+            histogram.record(lag);
+        }
+        let mut told = Vec::new();
+        each(&histogram, |seconds, count| told.push((seconds, count)));
+        let (seconds, count) = told[1];
+        assert_eq!((told[0], count), ((0.0, 2), 1));
+        assert!((seconds - 2.0).abs() < 0.01, "{seconds}");
+    }
 
     #[test]
     fn the_table_of_metrics_lists_every_operation_and_every_violation() {

@@ -483,3 +483,51 @@ impl Script for Worker {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::check::{Checker, ServerClock};
+    use crate::bench::signer::EMULATOR_KEY;
+    use crate::bench::workload::find;
+
+    /// Request lines and bodies of the first requests of some connections.
+    fn requests(seed: u64) -> Vec<String> {
+        let (_, workload) = find("ycsb-a").unwrap();
+        let checker = Checker::new(ServerClock::own(), None, workload.items.bytes);
+        let shared = Shared::new(workload, "dbs/d/colls/c".to_owned(), checker, false);
+        shared.inserted.start(1_000);
+        let signer = Signer::new(EMULATOR_KEY).unwrap();
+        let signers = vec![(0, signer); 3];
+        let mut workers = Worker::spread(&Arc::new(shared), &signers, seed);
+        let mut requests = Vec::new();
+        for _ in 0..50 {
+            for worker in &mut workers {
+                let bytes = worker.next().unwrap().to_vec();
+                let text = String::from_utf8(bytes).unwrap();
+                let (head, body) = text.split_once("\r\n\r\n").unwrap();
+                requests.push(format!("{} {body}", head.lines().next().unwrap()));
+                let answer = Answer {
+                    status: 200,
+                    head: b"",
+                    body: b"",
+                };
+                assert!(worker.accepts(answer));
+            }
+        }
+        requests
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_requests_again_and_another_one_others() {
+        let first = requests(7);
+        assert_eq!(first, requests(7));
+        assert_ne!(first, requests(8));
+        for verb in ["GET /dbs/d/colls/c/docs/i", "PUT /dbs/d/colls/c/docs/i"] {
+            assert!(
+                first.iter().any(|request| request.starts_with(verb)),
+                "{verb}"
+            );
+        }
+    }
+}
