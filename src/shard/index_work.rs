@@ -138,7 +138,7 @@ impl Shard {
                     self.decided.index.advance(slice.generation, slice.cursor);
                 }
                 Change::DropRetiredIndex => self.decided.index.forget_retired(),
-                Change::SetDefaultTtl(_) => {}
+                Change::SetDefaultTtl(_) | Change::Check(_) => {}
             }
         }
     }
@@ -304,7 +304,10 @@ pub(super) fn follow(view: &ShardView, commands: &[Command]) {
                 .new_shapes
                 .iter()
                 .for_each(|new| learn(slice.generation, new)),
-            Change::SetDefaultTtl(_) | Change::BeginIndex(_) | Change::DropRetiredIndex => {}
+            Change::SetDefaultTtl(_)
+            | Change::BeginIndex(_)
+            | Change::DropRetiredIndex
+            | Change::Check(_) => {}
         }
     }
 }
