@@ -28,6 +28,7 @@ use crate::{
     coordinator::Coordinator,
     model::{
         account, charge,
+        consistency::Consistency,
         error::{Error, ErrorKind, Result},
     },
     router::{ContainerRoute, Router, RoutingTable},
@@ -46,6 +47,8 @@ pub struct Shared {
     pub clock: Clock,
     pub account: String,
     pub region: String,
+    /// The account's level; a request may ask for a weaker one.
+    pub consistency: Consistency,
     pub scheme: &'static str,
     /// In a cluster: what this node cannot answer goes to others.
     pub member: Option<Arc<Member>>,
@@ -267,7 +270,12 @@ fn account(call: &Call<'_>) -> Response {
     );
     Response::json(
         200,
-        &account::account_json(&shared.account, &endpoint, &shared.region, "Session"),
+        &account::account_json(
+            &shared.account,
+            &endpoint,
+            &shared.region,
+            shared.consistency,
+        ),
         charge::CATALOG_READ,
     )
 }

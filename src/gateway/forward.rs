@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     cluster::{NodeId, calls::NoAnswer, member::Member},
+    coordinator::questions::Question,
     model::error::{Error, ErrorKind, Result},
     telemetry::requests::Watch,
 };
@@ -156,6 +157,14 @@ async fn catch_up(call: &Call<'_>, catalog: u64) {
 }
 
 async fn answer_here(call: &Call<'_>, body: Bytes) -> Result<Response> {
+    let member = call.worker.shared.member.as_ref();
+    // What the account is called changes with no catalog.
+    if call.request.path() != "/" && member.is_some_and(|member| !member.driver.lease().holds()) {
+        return Err(Error::new(
+            ErrorKind::Elsewhere(None),
+            "this node does not hear from a majority of its cluster, or has not caught up with it; try again",
+        ));
+    }
     let whole: LocalBoxStream<'static, Result<Bytes, PayloadError>> =
         Box::pin(stream::once(std::future::ready(Ok(body))));
     let mut payload = Payload::Stream { payload: whole };
@@ -166,6 +175,9 @@ async fn answer_here(call: &Call<'_>, body: Bytes) -> Result<Response> {
 
 /// Answers a question of another node.
 pub async fn answer_node(worker: Arc<Worker>, question: Bytes) -> Bytes {
+    if let Some(asked) = Question::decode(&question) {
+        return asked.answer(&worker.shared.table.load_full()).await;
+    }
     let returned = match rmp_serde::from_slice::<Sent>(&question) {
         Ok(sent) => carry_out(&worker, sent).await,
         Err(failure) => Err(Error::bad_request(format!(

@@ -10,7 +10,7 @@ use super::scrape;
 use crate::{
     clock::ClockKeeper,
     cluster::{NodeId, member::Member},
-    coordinator::meta::Meta,
+    coordinator::{check, meta::Meta},
     router::RoutingTable,
     shard::host::Leader,
     telemetry::Exporter,
@@ -30,6 +30,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
         .route("/ready", web::get().to(ready))
         .route("/status", web::get().to(status))
         .route("/metrics", web::get().to(metrics))
+        .route("/cluster/check", web::get().to(check_cluster))
         .route("/clock/confirm", web::post().to(confirm_clock));
 }
 
@@ -157,6 +158,16 @@ async fn metrics(health: web::Data<Health>) -> HttpResponse {
             .body(text),
         Err(_) => HttpResponse::ServiceUnavailable().finish(),
     }
+}
+
+/// Compares what is alive in all replicas of all shards.
+async fn check_cluster(health: web::Data<Health>) -> HttpResponse {
+    let Some((member, _)) = &health.cluster else {
+        return HttpResponse::NotFound().json(json!({"error": "this node is on its own"}));
+    };
+    let shards = check::check(&health.table.load_full(), member).await;
+    let equal = shards.iter().all(|shard| shard.equal);
+    HttpResponse::Ok().json(json!({"equal": equal, "shards": shards}))
 }
 
 /// The operator's word that a jump of the clock is right.

@@ -5,6 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use actix_web::web;
 
 use super::{
+    consistency,
     dispatch::Call,
     headers,
     request::{self, flag, text},
@@ -37,10 +38,11 @@ const PARTITION_DELETE_PAGE: PageBounds = PageBounds {
 
 pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Response> {
     let container = call.container(db, coll)?;
-    request::check_consistency(call.request)?;
     admit(call, &container)?;
     let key = partition_key(call, &container)?;
     let place = place(&container, &key);
+    let shard = container.shard_of(&place)?;
+    consistency::await_readable(call, &container, std::iter::once(shard)).await?;
     let id = &*addressed_id(&container, &place, coll, id).await?;
     let request = ReadItem {
         container: &container,

@@ -4,6 +4,7 @@
 pub mod auth;
 mod batch;
 mod catalog;
+mod consistency;
 pub mod dispatch;
 mod feeds;
 mod forward;

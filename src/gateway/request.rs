@@ -105,20 +105,6 @@ pub fn session(request: &HttpRequest) -> Result<Option<SessionToken>> {
         .transpose()
 }
 
-/// Levels that are no stronger than the account's, which is session.
-pub fn check_consistency(request: &HttpRequest) -> Result<()> {
-    match text(request, &headers::CONSISTENCY_LEVEL) {
-        None | Some("Session" | "ConsistentPrefix" | "Eventual") => Ok(()),
-        Some(level @ ("Strong" | "BoundedStaleness")) => Err(Error::bad_request(format!(
-            "the consistency level '{level}' is stronger than the account's, which is 'Session'"
-        ))),
-        Some(level) => Err(Error::bad_request(format!(
-            "the consistency level '{}' is not known",
-            json::shorten(level)
-        ))),
-    }
-}
-
 /// The page size that the client asks for; `None` leaves it to the server.
 pub fn max_item_count(request: &HttpRequest) -> Result<Option<usize>> {
     let Some(value) = text(request, &headers::MAX_ITEM_COUNT) else {

@@ -45,6 +45,13 @@ pub(super) struct IndexWork {
     idle: bool,
 }
 
+impl IndexWork {
+    /// Whether requests came since the last slice began.
+    fn users_at_work(&self) -> bool {
+        self.requests != self.requests_before
+    }
+}
+
 #[cfg(test)]
 impl IndexWork {
     /// Ends the rest after a slice, with users at a pause or not; in tests no timer does.
@@ -131,7 +138,7 @@ impl Shard {
                     self.decided.index.advance(slice.generation, slice.cursor);
                 }
                 Change::DropRetiredIndex => self.decided.index.forget_retired(),
-                Change::SetDefaultTtl(_) => {}
+                Change::SetDefaultTtl(_) | Change::Check(_) => {}
             }
         }
     }
@@ -184,6 +191,7 @@ impl Shard {
             end,
             &self.decided.rules,
             self.view.clock.now(),
+            self.indexer.users_at_work(),
         );
         let mut slice = match slice {
             Ok(slice) => slice,
@@ -248,7 +256,7 @@ impl Shard {
             self.rewrite_dropped(dropped, state.documents, context);
         }
         if let Some(started) = self.indexer.slice_started.take() {
-            let users_at_work = self.indexer.requests != self.indexer.requests_before;
+            let users_at_work = self.indexer.users_at_work();
             self.indexer.resting = true;
             let rest = reindex::rest_after(started.elapsed(), users_at_work);
             context.run_later(rest, |shard, context| {
@@ -296,7 +304,10 @@ pub(super) fn follow(view: &ShardView, commands: &[Command]) {
                 .new_shapes
                 .iter()
                 .for_each(|new| learn(slice.generation, new)),
-            Change::SetDefaultTtl(_) | Change::BeginIndex(_) | Change::DropRetiredIndex => {}
+            Change::SetDefaultTtl(_)
+            | Change::BeginIndex(_)
+            | Change::DropRetiredIndex
+            | Change::Check(_) => {}
         }
     }
 }

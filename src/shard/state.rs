@@ -130,6 +130,7 @@ impl ShardState {
                     }
                     self.index.forget_retired();
                 }
+                Change::Check(_) => {}
             }
         }
         self.lsn = command.lsn;

@@ -14,6 +14,7 @@ pub use over_feed::over_feed;
 pub use plan::plan;
 
 use super::{
+    consistency,
     dispatch::Call,
     feeds, headers,
     items::{self, gone},
@@ -174,7 +175,6 @@ pub async fn query(
 ) -> Result<Response> {
     let begun = Instant::now();
     let container = call.container(db, coll)?;
-    request::check_consistency(call.request)?;
     items::admit(call, &container)?;
     let asked = Asked::read(payload).await?;
     let query = Arc::new(asked.parse(call, &container.computed)?);
@@ -187,6 +187,7 @@ pub async fn query(
         },
         None => return Err(cross_partition_disabled()),
     };
+    consistency::await_readable(call, &container, scope.shards(&container)).await?;
     let fingerprint = Fingerprint::of(container.container.rid, &query);
     // Held until the answer is there: a client that goes away drops it, and the work stops.
     let alive = Arc::new(());
