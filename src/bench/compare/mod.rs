@@ -37,7 +37,7 @@ const WARM_UP_SHARE: f64 = 0.2;
 const FILL_SECONDS_MAX: u64 = 600;
 /// How long the doomed items live, at most and at least: as long as writing them may take.
 const DOOM_SECONDS_MAX: u64 = 10;
-const DOOM_SECONDS_MIN: u64 = 2;
+const DOOM_SECONDS_MIN: u64 = 3;
 /// So many of them make it a second longer.
 const DOOMED_PER_SECOND: u64 = 1_000;
 /// After this they count as not removed.
