@@ -98,7 +98,7 @@ fn every_case_of_a_cluster_is_measured() {
     assert!(output.status.success(), "{messages}");
     let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let figures = report["figures"].as_array().unwrap();
-    for case in ["create", "read", "forward", "shards", "failover"] {
+    for case in ["create", "read", "forward", "strong", "shards", "failover"] {
         let of_case = |figure: &&Value| figure["case"] == case;
         assert!(figures.iter().any(|figure| of_case(&figure)), "{case}");
     }

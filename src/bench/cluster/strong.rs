@@ -18,16 +18,7 @@ const SETTING: &str = "server.consistency=strong";
 pub async fn run(context: &Context<'_>) -> Result<()> {
     let items = context.options.items;
     let settings = [SETTING.to_owned()];
-    let cluster = match Cluster::start(&context.bench, "strong", &settings).await {
-        Ok(cluster) => cluster,
-        Err(error) => {
-            eprintln!(
-                "  strong: not measured, as the nodes do not offer it: {}",
-                error.message
-            );
-            return Ok(());
-        }
-    };
+    let cluster = Cluster::start(&context.bench, "strong", &settings).await?;
     prepare(&cluster.account(), CONTAINER, items).await?;
     cluster.alike().await?;
     let (leader, other) = leader_and_other(&cluster).await?;

@@ -74,7 +74,11 @@ fn tiles(summary: &Summary) -> String {
                 "{} reads after their second",
                 grouped(lag.reads_of_due_items as f64)
             ),
-            if lag.max_seconds > 0.0 { "bad" } else { "good" },
+            match lag.reads_of_due_items {
+                0 => "",
+                _ if lag.max_seconds > 0.0 => "bad",
+                _ => "good",
+            },
         ),
         (
             "purge lag p99",
@@ -95,13 +99,17 @@ fn tiles(summary: &Summary) -> String {
         ),
         (
             "checked",
-            if is_right {
-                "right".to_owned()
-            } else {
-                "WRONG".to_owned()
+            match (is_right, summary.is_checked) {
+                (false, _) => "WRONG".to_owned(),
+                (true, true) => "right".to_owned(),
+                (true, false) => "–".to_owned(),
             },
             summary.verdict(),
-            if is_right { "good" } else { "bad" },
+            match (is_right, summary.is_checked) {
+                (false, _) => "bad",
+                (true, true) => "good",
+                (true, false) => "",
+            },
         ),
     ];
     let mut text = "<section class=\"tiles\">".to_owned();
