@@ -45,6 +45,13 @@ pub(super) struct IndexWork {
     idle: bool,
 }
 
+impl IndexWork {
+    /// Whether requests came since the last slice began.
+    fn users_at_work(&self) -> bool {
+        self.requests != self.requests_before
+    }
+}
+
 #[cfg(test)]
 impl IndexWork {
     /// Ends the rest after a slice, with users at a pause or not; in tests no timer does.
@@ -184,6 +191,7 @@ impl Shard {
             end,
             &self.decided.rules,
             self.view.clock.now(),
+            self.indexer.users_at_work(),
         );
         let mut slice = match slice {
             Ok(slice) => slice,
@@ -248,7 +256,7 @@ impl Shard {
             self.rewrite_dropped(dropped, state.documents, context);
         }
         if let Some(started) = self.indexer.slice_started.take() {
-            let users_at_work = self.indexer.requests != self.indexer.requests_before;
+            let users_at_work = self.indexer.users_at_work();
             self.indexer.resting = true;
             let rest = reindex::rest_after(started.elapsed(), users_at_work);
             context.run_later(rest, |shard, context| {

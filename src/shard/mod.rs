@@ -28,8 +28,10 @@ pub mod reindex;
 pub mod replica;
 pub mod select;
 pub mod state;
+mod sums;
 pub mod transaction;
 pub mod view;
+mod whereabouts;
 
 #[cfg(test)]
 mod tests;

@@ -11,9 +11,9 @@ use std::{
 };
 
 use rocksdb::{
-    BlockBasedOptions, Cache, CompactionDecision, DB, DBCompressionType, DBPinnableSlice,
-    DBRawIterator, DBRecoveryMode, DataBlockIndexType, LogLevel, Options, ReadOptions, WriteBatch,
-    WriteBufferManager, WriteOptions,
+    BlockBasedOptions, Cache, ColumnFamilyDescriptor, CompactionDecision, DB, DBCompressionType,
+    DBPinnableSlice, DBRawIterator, DBRecoveryMode, DataBlockIndexType, LogLevel, Options,
+    ReadOptions, WriteBatch, WriteBufferManager, WriteOptions,
 };
 
 use super::{index_entry, journal_tail, keys};
@@ -35,6 +35,8 @@ const DIARY_FILES_MAX: usize = 2;
 /// How far the engine reads ahead when a lane or a feed is walked.
 const SCAN_READAHEAD_BYTES: usize = 128 * 1024;
 
+/// The engine's only column family.
+const FAMILY: &str = "default";
 /// Levels of sorted files, the engine's default.
 const LEVELS: usize = 7;
 /// Room that a disk must have before it is trusted again.
@@ -288,7 +290,9 @@ impl Engine {
         options.set_compaction_filter(c"expired index entries", move |_, key, value| {
             judge.judge(key, value)
         });
-        let db = DB::open(&options, folder)?;
+        // Named, because lookups of several keys ask for it.
+        let family = ColumnFamilyDescriptor::new(FAMILY, options.clone());
+        let db = DB::open_cf_descriptors(&options, folder, [family])?;
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
         Ok(Self {
@@ -437,6 +441,23 @@ pub struct Snapshot<'a> {
 impl<'a> Snapshot<'a> {
     pub fn get(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'a>>, EngineError> {
         Ok(self.db.get_pinned_opt(key, &self.options)?)
+    }
+
+    /// The values of several keys, in their order: the lookups share work.
+    pub fn get_all<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+    ) -> Result<Vec<Option<DBPinnableSlice<'a>>>, EngineError> {
+        match (keys, self.db.cf_handle(FAMILY)) {
+            ([], _) => Ok(Vec::new()),
+            ([_, _, ..], Some(family)) => {
+                let found = self
+                    .db
+                    .batched_multi_get_cf_opt(family, keys, false, &self.options);
+                Ok(found.into_iter().collect::<Result<_, _>>()?)
+            }
+            _ => keys.iter().map(|key| self.get(key.as_ref())).collect(),
+        }
     }
 
     /// A cursor over `from <= key < to`; it stands nowhere until it is sent somewhere.

@@ -117,7 +117,7 @@ fn tiles(summary: &Summary) -> String {
 }
 
 fn table(summary: &Summary) -> String {
-    let mut text = "<table><tr><th>operation<th>achieved /s<th>count<th>p50 ms<th>p90 ms<th>p99 ms\
+    let mut text = "<div class=\"wide\"><table><tr><th>operation<th>achieved /s<th>count<th>p50 ms<th>p90 ms<th>p99 ms\
         <th>p99.9 ms<th>max ms<th>errors by status</tr>"
         .to_owned();
     for operation in summary.operations.iter().chain([&summary.all]) {
@@ -147,7 +147,7 @@ fn table(summary: &Summary) -> String {
     }
     let _ = writeln!(
         text,
-        "</table><p class=\"lag\">expiry lag, items seen: {}<br>expiry lag, purge: {}</p>",
+        "</table></div><p class=\"lag\">expiry lag, items seen: {}<br>expiry lag, purge: {}</p>",
         escaped(&summary.seen_lag_shown()),
         escaped(&summary.purge_lag_shown()),
     );
@@ -266,7 +266,7 @@ fn curve(summary: &Summary) -> Plot<'static> {
 fn section(text: &mut String, title: &str, note: &str, plot: &Plot<'_>) {
     let _ = writeln!(
         text,
-        "<section class=\"plot\"><h2>{title}</h2><p>{note}</p>{}{}</section>",
+        "<section class=\"plot\"><h2>{title}</h2><p>{note}</p>{}<div class=\"wide\">{}</div></section>",
         plot.legend(),
         plot.svg(),
     );
