@@ -16,7 +16,7 @@ use super::{
 use crate::store::EngineError;
 
 /// Ticks between two signs of life of a leader.
-const HEARTBEAT_TICKS: usize = 4;
+const HEARTBEAT_TICKS: usize = 6;
 /// Entries for one follower are cut into messages of about this size.
 const MESSAGE_BYTES_MAX: u64 = 1024 * 1024;
 /// Messages with entries that may be under way to one follower.
