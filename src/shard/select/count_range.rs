@@ -30,7 +30,7 @@ pub fn count(
             (key(&range.from), key(&range.to))
         })
     };
-    let Some(((first, _), (_, last))) = ranges().next().zip(ranges().last()) else {
+    let Some(((first, _), (_, last))) = ranges().next().zip(ranges().next_back()) else {
         return Ok((0, None));
     };
     let mut walk = CountWalk {
