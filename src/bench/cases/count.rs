@@ -34,14 +34,17 @@ pub async fn run(context: &Context<'_>, node: &Node) -> Result<()> {
         let figure = format!("{name}, time");
         let millis = seconds(all) * 1e3;
         context.add(CASE, &figure, millis, Unit::Millis, Bar::None);
-        let cpu: f64 = all.iter().map(|one| one.cpu.as_secs_f64()).sum();
-        let rate = items * all.len() as f64 / cpu.max(f64::MIN_POSITIVE);
-        let bar = match name {
-            "by a scan" | "search by a scan" => Bar::AtLeast(300_000.0),
-            _ => Bar::None,
-        };
-        let figure = format!("{name}, items per second of one core");
-        context.add(CASE, &figure, rate, Unit::PerSecond, bar);
+        // A count by sums takes less CPU time than can be told.
+        if name != "by the index" {
+            let cpu: f64 = all.iter().map(|one| one.cpu.as_secs_f64()).sum();
+            let rate = items * all.len() as f64 / cpu.max(f64::MIN_POSITIVE);
+            let bar = match name {
+                "by a scan" | "search by a scan" => Bar::AtLeast(300_000.0),
+                _ => Bar::None,
+            };
+            let figure = format!("{name}, items per second of one core");
+            context.add(CASE, &figure, rate, Unit::PerSecond, bar);
+        }
         let read = all.iter().map(|one| one.items_read).max().unwrap_or(0);
         let figure = format!("{name}, items read");
         context.add(CASE, &figure, read as f64, Unit::Count, Bar::None);
