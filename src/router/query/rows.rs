@@ -1,7 +1,5 @@
 //! The rows of one page, as JSON.
 
-use std::collections::{HashMap, hash_map::Entry};
-
 use serde_json::Value;
 
 use super::{position::Life, scope::Part};
@@ -118,24 +116,24 @@ impl Rows {
 /// One judge for each part of the scope that rows come from.
 struct Judges<'a> {
     parts: &'a [Part],
-    known: HashMap<usize, Judge>,
+    /// Of each part, once it was asked for.
+    known: Vec<Option<Judge>>,
 }
 
 impl<'a> Judges<'a> {
     fn new(parts: &'a [Part]) -> Self {
-        let known = HashMap::new();
+        let known = parts.iter().map(|_| None).collect();
         Self { parts, known }
     }
 
     fn of(&mut self, life: Life) -> Result<&Judge> {
-        match self.known.entry(life.part) {
-            Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(unknown) => {
-                let part = self.parts.get(life.part);
-                let part =
-                    part.ok_or_else(|| Error::internal("a row comes from no part of the scope"))?;
-                Ok(unknown.insert(part.shard.view()?.judge()))
-            }
+        let part = self.parts.get(life.part);
+        let (part, known) = part
+            .zip(self.known.get_mut(life.part))
+            .ok_or_else(|| Error::internal("a row comes from no part of the scope"))?;
+        match known {
+            Some(judge) => Ok(judge),
+            unknown => Ok(unknown.insert(part.shard.view()?.judge())),
         }
     }
 }
