@@ -6,5 +6,6 @@ pub mod catalog_file;
 pub mod meta;
 mod progress;
 pub mod shared;
+pub mod split;
 
 pub use actor::Coordinator;

@@ -45,6 +45,18 @@ pub(super) struct IndexWork {
     idle: bool,
 }
 
+impl IndexWork {
+    /// Work in the background begins that gives way to users.
+    pub fn note_slice(&mut self) {
+        self.requests_before = self.requests;
+    }
+
+    /// Whether requests came since it began.
+    pub fn users_at_work(&self) -> bool {
+        self.requests != self.requests_before
+    }
+}
+
 #[cfg(test)]
 impl IndexWork {
     /// Ends the rest after a slice, with users at a pause or not; in tests no timer does.
@@ -84,6 +96,7 @@ impl Handler<ChangeIndex> for Shard {
             reply: request.reply,
             results: Vec::new(),
             lsn: self.decided.lsn,
+            range_id: self.view.facts.range_id,
         });
         self.commit(context);
     }
@@ -179,6 +192,7 @@ impl Shard {
         let slice = reindex::slice(
             &self.view.engine,
             &self.overlay,
+            &self.view.facts.range,
             &generation,
             &live,
             end,
@@ -197,7 +211,7 @@ impl Shard {
             slice.cursor = Position::after_lsn(self.decided.lsn + 1);
         }
         self.indexer.slice_started = Some(started);
-        self.indexer.requests_before = self.indexer.requests;
+        self.indexer.note_slice();
         let ts = self.view.clock.now().max(self.decided.ts);
         self.stage(ts, vec![Change::FillIndex(slice)]);
         if self.decided.index.current.map(|one| one.number) == Some(generation.number)
@@ -248,7 +262,7 @@ impl Shard {
             self.rewrite_dropped(dropped, state.documents, context);
         }
         if let Some(started) = self.indexer.slice_started.take() {
-            let users_at_work = self.indexer.requests != self.indexer.requests_before;
+            let users_at_work = self.indexer.users_at_work();
             self.indexer.resting = true;
             let rest = reindex::rest_after(started.elapsed(), users_at_work);
             context.run_later(rest, |shard, context| {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     index::DraftTerms,
-    model::ttl::ExpiryRules,
+    model::{epk::EpkRange, ttl::ExpiryRules},
     store::{
         Engine, EngineError,
         document::{Stored, VersionRef},
@@ -36,9 +36,11 @@ const DUTY_PERCENT_IDLE: u32 = 90;
 pub const LAZY_LAG_TRANSACTIONS_MAX: u64 = 10_000;
 
 /// Collects the next stretch for a generation.
+#[expect(clippy::too_many_arguments, reason = "all that a slice depends on")]
 pub fn slice(
     engine: &Engine,
     overlay: &Overlay,
+    range: &EpkRange,
     generation: &Generation,
     live: &LiveIndex,
     end: keys::Position,
@@ -67,8 +69,9 @@ pub fn slice(
             break;
         }
         slice.cursor = position.next();
-        // What is being written over right now is entered with its next version, and what is dead is not entered at all.
-        if !is_written_over(overlay, &version, position)?
+        // What is being written over right now is entered with its next version, and what is dead or the sibling's is not entered at all.
+        if range.contains(version.place())
+            && !is_written_over(overlay, &version, position)?
             && !rules.is_expired(version.ts, version.ttl, now)
             && let Some(entered) = enter(engine, live, &version, position, &mut slice)?
         {

@@ -28,16 +28,16 @@ pub use token::{Fingerprint, Token};
 use self::run::{Progress, Run};
 use super::{
     Answer, ContainerRoute, Router,
-    actor::{PageBounds, Scope, off_the_event_loop},
+    actor::{PageBounds, SPLITS_MET_MAX, Scope, off_the_event_loop},
     session::SessionToken,
 };
 use crate::{
-    model::error::{Error, Result},
+    model::error::{Error, ErrorKind, Result},
     sql::Query,
 };
 
 /// Runs a query; answers with one page of rows.
-#[derive(Message)]
+#[derive(Clone, Message)]
 #[rtype(result = "Result<Answer<QueryPage>>")]
 pub struct RunQuery {
     pub container: Arc<ContainerRoute>,
@@ -61,24 +61,36 @@ impl Handler<RunQuery> for Router {
     fn handle(&mut self, request: RunQuery, _: &mut Self::Context) -> Self::Result {
         let room = Arc::clone(&self.queries);
         Box::pin(async move {
-            let mut run = match Run::new(request, &room)?.glance()? {
-                Progress::Page(page) => return Ok(*page),
-                Progress::More(unfinished) => unfinished,
-            };
-            let mut first = true;
-            loop {
-                let turn = room.turn(first).await?;
-                if run.is_abandoned() {
-                    return Err(Error::unavailable("nobody waits for the query any more"));
+            let names_no_range = request.scope.range_id.is_none();
+            for _ in 1..SPLITS_MET_MAX {
+                match page(request.clone(), &room).await {
+                    // A split has cut it off: it begins again, in what the range was split into.
+                    Err(error) if error.kind == ErrorKind::RangeGone && names_no_range => {}
+                    answered => return answered,
                 }
-                let progress = off_the_event_loop(move || run.slice()).await?;
-                drop(turn);
-                match progress {
-                    Progress::Page(page) => return Ok(*page),
-                    Progress::More(unfinished) => run = unfinished,
-                }
-                first = false;
             }
+            page(request, &room).await
         })
+    }
+}
+
+async fn page(request: RunQuery, room: &Arc<QueryRoom>) -> Result<Answer<QueryPage>> {
+    let mut run = match Run::new(request, room)?.glance()? {
+        Progress::Page(page) => return Ok(*page),
+        Progress::More(unfinished) => unfinished,
+    };
+    let mut first = true;
+    loop {
+        let turn = room.turn(first).await?;
+        if run.is_abandoned() {
+            return Err(Error::unavailable("nobody waits for the query any more"));
+        }
+        let progress = off_the_event_loop(move || run.slice()).await?;
+        drop(turn);
+        match progress {
+            Progress::Page(page) => return Ok(*page),
+            Progress::More(unfinished) => run = unfinished,
+        }
+        first = false;
     }
 }

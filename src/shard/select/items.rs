@@ -65,6 +65,7 @@ pub struct ItemsOfIndex<'v> {
     exact: bool,
     /// Document keys in scope: from, to.
     keys: (Vec<u8>, Vec<u8>),
+    has_foreign: bool,
     current: Option<Item<'v>>,
 }
 
@@ -83,6 +84,7 @@ impl<'v> ItemsOfIndex<'v> {
         range: &EpkRange,
     ) -> Self {
         Self {
+            has_foreign: reader.has_foreign,
             reader,
             entries,
             checks,
@@ -106,13 +108,22 @@ impl<'v> ItemsOfIndex<'v> {
         {
             return Ok(false);
         }
-        self.has_terms(self.entries.ordinal())
+        let ordinal = self.entries.ordinal();
+        Ok(self.has_terms(ordinal)? && self.is_ours(ordinal)?)
+    }
+
+    /// Whether the item of an entry is in the shard's range. That is asked only while the index has entries of others, too.
+    fn is_ours(&self, ordinal: u64) -> Result<bool> {
+        if !self.has_foreign {
+            return Ok(true);
+        }
+        self.reader.is_within(ordinal, &self.keys)
     }
 
     /// Counts the entry under the cursor, and with it some that follow: at most so many.
     pub fn count(&mut self, entries_max: usize) -> Result<Count> {
         match &mut self.entries {
-            Entries::Walk(walk) if self.checks.is_empty() => {
+            Entries::Walk(walk) if self.checks.is_empty() && !self.has_foreign => {
                 walk.count(entries_max, |value| self.reader.is_live(value))
             }
             _ => Ok(Count {

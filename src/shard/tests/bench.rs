@@ -80,6 +80,7 @@ pub fn facts(range_id: u32, unique_paths: &[&str]) -> ShardFacts {
         },
         range_id,
         range: EpkRange::full(),
+        parents: Vec::new(),
         partition_key_paths: vec![path("/pk")],
         unique_keys: unique_paths.iter().map(|text| vec![path(text)]).collect(),
     }
