@@ -36,6 +36,14 @@ pub(super) struct ClearWork {
     cleared: u64,
 }
 
+#[cfg(test)]
+impl ClearWork {
+    /// Ends the rest after a slice; in tests no timer does.
+    pub fn wake(&mut self) {
+        self.resting = false;
+    }
+}
+
 /// Decides nothing from now on; answers when all that was decided is committed. Requests wait.
 #[derive(Message)]
 #[rtype(result = "()")]

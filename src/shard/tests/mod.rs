@@ -15,5 +15,6 @@ mod node;
 mod overdue;
 mod purging;
 mod replicas;
+mod splits;
 mod ttl;
 mod unique_keys;
