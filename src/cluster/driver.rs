@@ -30,7 +30,7 @@ use super::{
 };
 use crate::store::EngineError;
 
-/// Time of the groups: a leader shows itself every fourth tick, and is missed after twenty.
+/// Time of the groups: a leader shows itself every sixth tick, and is missed after twenty.
 pub const TICK: Duration = Duration::from_millis(50);
 /// Ticks that are made up for at once when the disk took long; more are let go, so that a node that was stopped misses nobody.
 const TICKS_AT_ONCE_MAX: u32 = 2;

@@ -16,7 +16,7 @@ use super::{
 use crate::store::EngineError;
 
 /// Ticks between two signs of life of a leader.
-const HEARTBEAT_TICKS: usize = 4;
+const HEARTBEAT_TICKS: usize = 6;
 /// Entries for one follower are cut into messages of about this size.
 const MESSAGE_BYTES_MAX: u64 = 1024 * 1024;
 /// Messages with entries that may be under way to one follower.
@@ -213,8 +213,14 @@ impl Group {
     }
 
     pub fn step(&mut self, message: Message) {
+        let refused = message.get_msg_type() == MessageType::MsgAppendResponse && message.reject;
+        let from = message.from;
         // What does not fit to what the group knows is none of its business: late, doubled, or from a node that left.
         let _ = self.node.step(message);
+        // A late refusal does not take back what the replica has said since; the log may not have it any more.
+        if refused && let Some(progress) = self.node.raft.mut_prs().get_mut(from) {
+            progress.next_idx = progress.next_idx.max(progress.matched + 1);
+        }
         self.settle();
     }
 

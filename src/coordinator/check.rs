@@ -171,7 +171,8 @@ async fn outcome(
             Outcome::Running => deadline,
             Outcome::Unknown => unreached,
         };
-        if Instant::now() > patience {
+        let away = node != member.node && !member.is_connected(node);
+        if away || Instant::now() > patience {
             return outcome;
         }
         tokio::time::sleep(POLL).await;

@@ -22,7 +22,6 @@ use crate::{
         driver::{Driver, StateMachine},
         group::{Committed, NotProposed, Role},
         group_log::{LogBatch, LogDisk, Record},
-        lease::LEASE,
         member::Member,
     },
     model::{
@@ -33,6 +32,8 @@ use crate::{
     store::{EngineError, engine::Durability},
 };
 
+/// A question that takes longer is asked again: the right to answer counts from the question.
+const RENEW_TIME_MAX: Duration = Duration::from_secs(1);
 /// How often a node renews its right to answer.
 const RENEW_EVERY: Duration = Duration::from_millis(500);
 /// How long a majority may take to confirm that this node leads the catalog.
@@ -166,7 +167,7 @@ impl Meta {
                 self.driver.lease().renew(asked);
                 Some(())
             };
-            if let Ok(None) = tokio::time::timeout(LEASE, renewed).await {
+            if let Ok(None) = tokio::time::timeout(RENEW_TIME_MAX, renewed).await {
                 // The groups are not driven any more, or not yet.
                 tokio::time::sleep(CATCH_UP_POLL).await;
             }

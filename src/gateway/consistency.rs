@@ -40,7 +40,7 @@ fn freshness(level: Consistency) -> Freshness {
     }
 }
 
-/// Waits until shards of a container may answer a read.
+/// Waits until shards of a container may answer a read. A node of its own may at once: what a cluster waits for is kept out of its way.
 pub async fn await_readable<'a>(
     call: &Call<'_>,
     container: &ContainerRoute,
@@ -50,8 +50,16 @@ pub async fn await_readable<'a>(
     if call.worker.shared.member.is_none() {
         return Ok(());
     }
+    Box::pin(await_replicas(call, container, shards.collect(), level)).await
+}
+
+async fn await_replicas(
+    call: &Call<'_>,
+    container: &ContainerRoute,
+    shards: Vec<&Arc<ShardHandle>>,
+    level: Consistency,
+) -> Result<()> {
     let freshness = freshness(level);
-    let shards: Vec<_> = shards.collect();
     try_join_all(shards.iter().map(|shard| shard.freshen(freshness))).await?;
     // The node's right to answer rests on the catalog as it stands now, not as it stood when the request came.
     let table = call.table();

@@ -2,7 +2,8 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use actix_web::web;
+use actix_http::{HttpMessage as _, Payload};
+use bytes::Bytes;
 
 use super::{
     consistency,
@@ -43,11 +44,14 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     let place = place(&container, &key);
     let shard = container.shard_of(&place)?;
     consistency::await_readable(call, &container, std::iter::once(shard)).await?;
-    let id = &*addressed_id(&container, &place, coll, id).await?;
+    let id = match container.id == coll {
+        true => Cow::Borrowed(id),
+        false => Box::pin(addressed_id(&container, &place, coll, id)).await?,
+    };
     let request = ReadItem {
         container: &container,
         place,
-        id,
+        id: &id,
         if_none_match: request::if_none_match(call.request),
         session: request::session(call.request)?,
     };
@@ -59,12 +63,7 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     Ok(answer(call, &container, value, &served, false))
 }
 
-pub async fn create(
-    call: &Call<'_>,
-    db: &str,
-    coll: &str,
-    payload: web::Payload,
-) -> Result<Response> {
+pub async fn create(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> Result<Response> {
     let container = call.container(db, coll)?;
     request::check_content_type(call.request)?;
     let body = request::body(payload).await?;
@@ -89,7 +88,7 @@ pub async fn replace(
     db: &str,
     coll: &str,
     id: &str,
-    payload: web::Payload,
+    payload: Payload,
 ) -> Result<Response> {
     let container = call.container(db, coll)?;
     request::check_content_type(call.request)?;
@@ -118,7 +117,7 @@ pub async fn patch(
     db: &str,
     coll: &str,
     id: &str,
-    payload: web::Payload,
+    payload: Payload,
 ) -> Result<Response> {
     let container = call.container(db, coll)?;
     let key = partition_key(call, &container)?;
@@ -284,7 +283,7 @@ fn answer(
             let body = done.body.filter(|_| !minimal).unwrap_or_default();
             let mut response = Response::new(done.status, body, done.charge);
             if let Some(etag) = done.etag {
-                response.etag(etag.to_string());
+                response.etag(Bytes::copy_from_slice(&etag.text()));
             }
             response
         }

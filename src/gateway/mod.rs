@@ -14,6 +14,7 @@ mod items;
 pub mod keys;
 mod operation;
 mod query;
+mod reached;
 mod request;
 pub mod resource_path;
 mod respond;

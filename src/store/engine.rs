@@ -16,7 +16,7 @@ use rocksdb::{
     ReadOptions, WriteBatch, WriteBufferManager, WriteOptions,
 };
 
-use super::{index_entry, journal_tail, keys};
+use super::{index_entry, journal_tail, keys, sweeper::Sweepers};
 use crate::{config::Storage, model::ttl::ItemTtl};
 
 /// Bits a key in the bloom filters: about one false positive in a hundred.
@@ -213,7 +213,8 @@ impl ExpiryHorizon {
         }
     }
 
-    fn judge(&self, key: &[u8], value: &[u8]) -> CompactionDecision {
+    /// Whether a rewriting of files keeps an entry.
+    pub(super) fn judge(&self, key: &[u8], value: &[u8]) -> CompactionDecision {
         let dead = keys::expiry_bytes(key, value)
             .and_then(index_entry::decode)
             .is_some_and(|(ts, ttl)| self.is_dead(ts, ttl));
@@ -286,10 +287,7 @@ impl Engine {
         let torn_bytes = journal_tail::torn_bytes(folder)?;
         let horizon = Arc::new(ExpiryHorizon::default());
         let mut options = shared.options();
-        let judge = Arc::clone(&horizon);
-        options.set_compaction_filter(c"expired index entries", move |_, key, value| {
-            judge.judge(key, value)
-        });
+        options.set_compaction_filter_factory(Sweepers(Arc::clone(&horizon)));
         // Named, because lookups of several keys ask for it.
         let family = ColumnFamilyDescriptor::new(FAMILY, options.clone());
         let db = DB::open_cf_descriptors(&options, folder, [family])?;

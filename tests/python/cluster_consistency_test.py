@@ -2,13 +2,15 @@
 
 import os
 import signal
+import subprocess
+import threading
 import time
 
 import pytest
 from azure.cosmos import CosmosClient, PartitionKey, exceptions
 
 from cluster_test import Cluster, at, make
-from node import wait_until
+from node import EMULATOR_KEY, binary, free_ports, settings_free, wait_until
 
 KEY = {"x-ms-documentdb-partitionkey": '["a"]'}
 ITEM = "/dbs/shop/colls/items/docs/one"
@@ -156,3 +158,60 @@ def test_one_clock_that_is_wrong_is_outvoted(faulty_node, tmp_path):
     assert 0 <= later["_ts"] - written["_ts"] < 60
     with pytest.raises(exceptions.CosmosResourceExistsError):
         at(survivor).create_item({"id": "one", "pk": "a"})
+
+
+def checked(node):
+    return node.health("/cluster/check").json
+
+
+def test_a_check_compares_live_items_of_all_replicas_under_load(cluster):
+    nodes = cluster.nodes
+    made = make(nodes[1], default_ttl=-1, offer_throughput=20_000)
+    stop = threading.Event()
+
+    def write():
+        container, number = at(nodes[2]), 0
+        while not stop.is_set():
+            number += 1
+            container.upsert_item({"id": f"{number % 50}", "pk": f"{number % 7}", "n": number, "ttl": 1 + number % 3})
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for node in (*nodes.values(), *nodes.values()):
+            report = checked(node)
+            assert report["equal"], report
+            assert len(report["shards"]) == 2
+            for shard in report["shards"]:
+                assert [replica["node"] for replica in shard["replicas"]] == [1, 2, 3]
+                assert len({(replica["lsn"], replica["at"], replica["sha256"]) for replica in shard["replicas"]}) == 1
+    finally:
+        stop.set()
+        writer.join()
+    made.create_item({"id": "one", "pk": "a"})
+    items = sum(shard["replicas"][0]["items"] for shard in checked(nodes[3])["shards"])
+    assert items >= 1
+    nodes[3].kill()
+    cluster.wait_led()
+    report = checked(nodes[1])
+    assert not report["equal"], "a replica that cannot be compared is no proof"
+    assert [replica["node"] for replica in report["shards"][0]["replicas"] if replica["error"]] == [3]
+
+
+def test_the_command_checks_a_cluster(tmp_path):
+    def bolide(*arguments):
+        command = [binary(), "cluster", *arguments, "--data-path", tmp_path / "cluster"]
+        return subprocess.run(command, capture_output=True, text=True, env=settings_free(os.environ))
+
+    # Each node takes three ports in a row, the nodes are ten apart.
+    port = next(port for port in free_ports(20) if port < 60_000) // 10 * 10 + 1
+    started = bolide("up", "--port", str(port))
+    assert started.returncode == 0, started
+    try:
+        client = CosmosClient(f"http://127.0.0.1:{port}/", EMULATOR_KEY)
+        container = client.create_database("d").create_container("c", PartitionKey("/pk"))
+        container.create_item({"id": "1", "pk": "p"})
+        good = bolide("check")
+        assert good.returncode == 0 and good.stdout.count("dbs/d/colls/c") == 3, good
+    finally:
+        bolide("down")

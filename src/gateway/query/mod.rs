@@ -6,7 +6,8 @@ mod plan;
 
 use std::{sync::Arc, time::Instant};
 
-use actix_web::{HttpRequest, http::header::CONTENT_TYPE, web};
+use actix_http::{HttpMessage as _, Payload, Request};
+use actix_web::http::header::CONTENT_TYPE;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -43,7 +44,7 @@ const PAGE_ROWS_DEFAULT: usize = 1_000;
 const PAGE_ROWS_MAX: usize = 1_000_000;
 
 /// Whether a POST is a query: each SDK says so in its own way.
-pub fn is_query(request: &HttpRequest) -> bool {
+pub fn is_query(request: &Request) -> bool {
     flag(request, &headers::QUERY_PLAN)
         || flag(request, &headers::IS_QUERY)
         || flag(request, &headers::IS_QUERY_GO)
@@ -123,7 +124,7 @@ struct Asked {
 }
 
 impl Asked {
-    async fn read(payload: web::Payload) -> Result<Self> {
+    async fn read(payload: Payload) -> Result<Self> {
         let body = json::parse_value(&request::body(payload).await?)?;
         let QueryBody {
             query,
@@ -167,12 +168,7 @@ fn page_bounds(call: &Call<'_>) -> Result<PageBounds> {
 }
 
 /// A query over items.
-pub async fn query(
-    call: &Call<'_>,
-    db: &str,
-    coll: &str,
-    payload: web::Payload,
-) -> Result<Response> {
+pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> Result<Response> {
     let begun = Instant::now();
     let container = call.container(db, coll)?;
     items::admit(call, &container)?;
