@@ -20,11 +20,18 @@ struct Inner {
     source: Source,
     /// The highest second that anybody was told.
     issued: AtomicI64,
+    /// In a cluster: what to add to the monotonic milliseconds.
+    steered: AtomicI64,
     purging_paused: AtomicBool,
     /// Absent for clocks that a test drives.
     guard: Option<Mutex<JumpGuard>>,
     started: Instant,
 }
+
+/// No cluster steers the clock.
+const ALONE: i64 = i64::MAX;
+/// A cluster will, but there is no agreement yet.
+const UNSTEERED: i64 = i64::MIN;
 
 enum Source {
     System,
@@ -48,6 +55,7 @@ impl Clock {
         Self(Arc::new(Inner {
             source,
             issued,
+            steered: AtomicI64::new(ALONE),
             purging_paused,
             guard,
             started: Instant::now(),
@@ -55,7 +63,12 @@ impl Clock {
     }
 
     pub fn now(&self) -> i64 {
-        let now = self.source_seconds();
+        let now = match self.0.steered.load(Ordering::Relaxed) {
+            ALONE => self.source_seconds(),
+            // Nobody is bound by what this node takes for the time on its own.
+            UNSTEERED => return self.source_seconds().max(self.issued()),
+            offset => (self.monotonic_millis() + offset).div_euclid(1_000),
+        };
         let issued = self.0.issued.load(Ordering::Relaxed);
         if now <= issued {
             return issued;
@@ -66,6 +79,21 @@ impl Clock {
     /// Another clock that this one must not be behind has told this second.
     pub fn raise(&self, second: i64) {
         self.0.issued.fetch_max(second, Ordering::Relaxed);
+    }
+
+    /// From now on the time is what [`Clock::steer`] says: the nodes of a cluster agree on it.
+    pub fn await_steering(&self) {
+        self.0.steered.store(UNSTEERED, Ordering::Relaxed);
+    }
+
+    /// The time is the monotonic clock and this offset, in milliseconds; should that be earlier than what was given out, it stands still.
+    pub fn steer(&self, offset: i64) {
+        self.0.steered.store(offset, Ordering::Relaxed);
+    }
+
+    /// Milliseconds since this clock was made.
+    pub fn monotonic_millis(&self) -> i64 {
+        i64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 
     /// Moves a manual clock; the machine's is left alone.
@@ -135,7 +163,12 @@ impl Clock {
 
     /// How long ago a second began; zero when it has not.
     pub fn seconds_since(&self, second: i64) -> f64 {
+        let steered = self.0.steered.load(Ordering::Relaxed);
         let fraction = match &self.0.source {
+            Source::System if steered != ALONE && steered != UNSTEERED => {
+                let millis = (self.monotonic_millis() + steered).rem_euclid(1_000);
+                millis as f64 / 1e3
+            }
             Source::System => f64::from(wall().subsec_nanos()) / 1e9,
             Source::Manual(_) => 0.0,
         };
@@ -328,6 +361,19 @@ mod tests {
         .err()
         .unwrap();
         assert!(error.to_string().contains("yesterday"), "{error}");
+    }
+
+    #[test]
+    fn a_steered_clock_follows_its_cluster_and_never_goes_back() {
+        let clock = Clock::manual(1_000);
+        clock.await_steering();
+        clock.set(2_000);
+        assert_eq!(clock.now(), 2_000);
+        // What it took for the time before there was agreement binds nobody.
+        clock.steer(1_500_000);
+        assert_eq!(clock.now(), 1_500);
+        clock.steer(1_400_000);
+        assert_eq!(clock.now(), 1_500);
     }
 
     fn guard() -> JumpGuard {

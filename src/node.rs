@@ -17,11 +17,12 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use crate::{
-    clock::ClockKeeper,
+    clock::{self, Clock, ClockKeeper},
     cluster::{
         handshake::{ClusterKey, Identity, cluster_id},
         log_store::LogStore,
         member::Member,
+        timekeeper::Clocks,
     },
     config::{ExitCode, LogFormat, Protocol, Settings},
     coordinator::{
@@ -121,15 +122,15 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         Protocol::Http => None,
         Protocol::Https => Some(certificates(&settings)?.server_config()?),
     };
+    let clock = open_clock(&settings)?;
     let member = match settings.cluster.node {
         0 => None,
-        _ => Some(join_cluster(&settings).await?),
+        _ => Some(join_cluster(&settings, clock.clock()).await?),
     };
     let rest_listener = listen(&server.host, server.port)?;
     let health_listener = listen(&server.host, server.health_port)?;
     let endpoint = server.endpoint(port_of(&rest_listener));
 
-    let clock = open_clock(&settings)?;
     let coordinator = open_coordinator(&settings, &clock, member.as_ref()).await?;
     let table = coordinator.table();
     let meta = coordinator.meta();
@@ -137,6 +138,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     if let Some(meta) = &meta {
         let joined = meta.join(coordinator.clone());
         joined.map_err(|failure| Failure::new(ExitCode::DataDamaged, failure))?;
+        actix::spawn(Arc::clone(meta).keep_answering(Arc::clone(&table)));
     }
 
     let shared = Arc::new(Shared {
@@ -146,6 +148,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         clock: clock.clock(),
         account: server.account.clone(),
         region: server.region.clone(),
+        consistency: server.consistency,
         scheme: server.protocol.scheme(),
         member: member.as_ref().map(|joined| Arc::clone(&joined.member)),
     });
@@ -269,8 +272,25 @@ struct Joined {
     sent_on: server::SentOn,
 }
 
+/// What the cluster needs to know of this node's clock, and what it does to it.
+struct NodeClocks(Clock);
+
+impl Clocks for NodeClocks {
+    fn monotonic(&self) -> i64 {
+        self.0.monotonic_millis()
+    }
+
+    fn wall(&self) -> i64 {
+        i64::try_from(clock::wall().as_millis()).unwrap_or(i64::MAX)
+    }
+
+    fn steer(&self, offset: i64) {
+        self.0.steer(offset);
+    }
+}
+
 /// Listens to the other nodes and dials them.
-async fn join_cluster(settings: &Settings) -> Result<Joined, Failure> {
+async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, Failure> {
     let cluster = &settings.cluster;
     let wrong = |message: String| Failure::new(ExitCode::Configuration, message);
     let members = cluster.addresses();
@@ -306,9 +326,12 @@ async fn join_cluster(settings: &Settings) -> Result<Joined, Failure> {
     // Who is not heard hears nothing, and asks again.
     let answerer = move |_, question, reply| drop(asked.try_send((question, reply)));
     let disk = Arc::clone(&log);
+    clock.await_steering();
+    let clocks = Box::new(NodeClocks(clock));
     let (started, member) = oneshot::channel();
     Arbiter::new().spawn_fn(move || {
-        let member = Member::start(identity, members, listener, disk, Box::new(answerer));
+        let answerer = Box::new(answerer);
+        let member = Member::start(identity, members, listener, disk, clocks, answerer);
         let _ = started.send(member);
     });
     match member.await {
@@ -338,8 +361,8 @@ async fn open_coordinator(
     let shared = SharedResources::new(&settings.storage);
     let groups = joined.map(|joined| joined.member.driver.clone());
     let meta = joined.map(|joined| {
-        let driver = joined.member.driver.clone();
-        Meta::new(folder.clone(), driver, Arc::clone(&joined.log) as _)
+        let member = Arc::clone(&joined.member);
+        Meta::new(folder.clone(), member, Arc::clone(&joined.log) as _)
     });
     let host = ShardHost::new(arbiters, shared, clock.clock(), &folder, admission, groups);
     let policy = Policy {

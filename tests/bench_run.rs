@@ -292,6 +292,76 @@ fn given_endpoints_are_loaded_over_http_and_https_and_left_clean() {
     }
 }
 
+/// Whether a program is installed where the comparison looks for it.
+fn is_installed(name: &str, below: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let versions = std::fs::read_dir(below).into_iter().flatten().flatten();
+    let versions = versions.map(|version| version.path().join("bin"));
+    let mut folders = std::env::split_paths(&path).chain(versions);
+    folders.any(|folder| folder.join(name).is_file())
+}
+
+/// Processes whose command line or working folder names this folder.
+fn processes_of(folder: &Path) -> Vec<String> {
+    let folder = folder.to_str().unwrap();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|process| {
+        let line = std::fs::read(process.path().join("cmdline")).ok()?;
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        let place = std::fs::read_link(process.path().join("cwd")).unwrap_or_default();
+        (line.contains(folder) || place.starts_with(folder)).then_some(line)
+    });
+    lines.collect()
+}
+
+#[test]
+fn a_comparison_starts_and_stops_the_peers_that_are_installed() {
+    let folder = tempfile::tempdir().unwrap();
+    // A server runs as a user of its own where this test is root's.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let other = Node::start(&[]);
+    let url = format!("http://127.0.0.1:{}/", other.port);
+    let json = folder.path().join("compare.json");
+    let output = bench(&["compare", "--endpoint", &url, "--items", "200"])
+        .args(["--doomed", "50", "--connections", "4"])
+        .args(["--seconds", "0.3", "--repetitions", "2"])
+        .args(["--data-path", folder.path().to_str().unwrap()])
+        .args(["--json", json.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let (told, table) = (messages(&output), String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{told}{table}");
+    let figures: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let peers = figures["peers"].as_array().unwrap();
+    let named = |name: &str| {
+        let found = peers.iter().filter(|peer| {
+            let peer = peer["peer"].as_str().unwrap();
+            peer.contains(name)
+        });
+        found.count()
+    };
+    assert_eq!(named(&url), 1, "{figures:#}");
+    for (peer, program, below) in [
+        ("Redis", "redis-server", ""),
+        ("PostgreSQL", "postgres", "/usr/lib/postgresql"),
+    ] {
+        // Each in two ways of keeping what it was told; or it is said that it is missing.
+        let expected = if is_installed(program, below) { 2 } else { 0 };
+        assert_eq!(named(peer), expected, "{peer}: {told}{table}");
+        let left_out = figures["left_out"].to_string();
+        assert_eq!(expected == 0, left_out.contains(program), "{left_out}");
+    }
+    for peer in peers {
+        for work in peer["works"].as_array().unwrap() {
+            assert_eq!(work["rates"].as_array().map(Vec::len), Some(2), "{peer:#}");
+            assert_eq!(work["wrong_answers"], 0, "{peer:#}");
+        }
+        assert!(peer["guarantees"].as_str().is_some(), "{peer:#}");
+    }
+    assert_eq!(processes_of(folder.path()), [""; 0]);
+}
+
 #[test]
 fn what_cannot_be_done_gets_one_line_and_code_2() {
     let folder = tempfile::tempdir().unwrap();

@@ -81,3 +81,39 @@ fn what_cannot_be_done_gets_one_line_and_code_2() {
         assert!(messages.contains(arguments[1]), "{arguments:?}: {messages}");
     }
 }
+
+#[test]
+fn every_case_of_a_cluster_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("figures.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_bolide"))
+        .args(["bench", "cluster", "--items", "200", "--seconds", "0.2"])
+        .args(["--rounds", "1", "--connections", "4"])
+        .args(["--shards", "4", "--kills", "1"])
+        .args(["--data-path".as_ref(), folder.path().as_os_str()])
+        .args(["--json".as_ref(), json.as_os_str()])
+        .output()
+        .unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{messages}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let figures = report["figures"].as_array().unwrap();
+    for case in ["create", "read", "forward", "strong", "shards", "failover"] {
+        let of_case = |figure: &&Value| figure["case"] == case;
+        assert!(figures.iter().any(|figure| of_case(&figure)), "{case}");
+    }
+    let wrong = |figure: &&Value| figure["figure"].as_str().unwrap().contains("wrong answers");
+    assert_eq!(figures.iter().find(wrong), None, "{messages}");
+}
+
+#[test]
+fn without_wrk_the_driver_says_what_is_missing() {
+    let output = Command::new(env!("CARGO_BIN_EXE_bolide"))
+        .args(["bench", "driver"])
+        .env("PATH", "/nowhere")
+        .output()
+        .unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{messages}");
+    assert!(messages.contains("wrk is not installed"), "{messages}");
+}

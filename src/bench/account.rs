@@ -1,13 +1,17 @@
 //! An account under load, asked over the wire: its databases, containers and ranges.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::connection::{Connection, header_of};
 use super::endpoint::Endpoint;
+use super::load::{Load, Plan};
+use super::pace::Pace;
 use super::request::{DATABASE, Request, container_link};
+use super::scripts::Cargo;
 use super::signer::{Signer, unix_seconds};
 use crate::model::error::{Error, Result};
 
@@ -15,6 +19,11 @@ use crate::model::error::{Error, Result};
 const REFUSAL_CHARS_MAX: usize = 300;
 /// How long one such request may take.
 const ASK_SECONDS_MAX: u64 = 60;
+
+/// Connections that load a container: batches are large, so few keep a node busy.
+const LOAD_CONNECTIONS: u32 = 8;
+/// How long a load may take.
+const LOAD_SECONDS_MAX: u64 = 600;
 
 /// The account itself.
 pub const ACCOUNT: Request<'static> = Request {
@@ -184,6 +193,46 @@ impl Account {
         self.ask(&request).await
     }
 
+    /// Writes all that a cargo holds, through all endpoints; how long it took.
+    pub async fn load(&self, cargo: &Arc<Cargo>) -> Result<Duration> {
+        let begun = Instant::now();
+        let load = Load::start_plan(Plan {
+            endpoints: self.endpoints.clone(),
+            scripts: cargo.scripts(&self.signer, LOAD_CONNECTIONS),
+            pace: Pace::AnswerByAnswer,
+            operations: 1,
+        })?;
+        let tallies = load.ended(Duration::from_secs(LOAD_SECONDS_MAX)).await?;
+        let refused = tallies.iter().flat_map(|tally| &tally.unexpected).next();
+        match refused {
+            Some((status, _)) => Err(Error::unavailable(format!(
+                "the node refused a batch of the load with status {status}"
+            ))),
+            None => Ok(begun.elapsed()),
+        }
+    }
+
+    /// Writes an item of its own; the session token of a container of one shard after that.
+    pub async fn session_token(&self, container: &str) -> Result<String> {
+        let link = container_link(container);
+        let request = Request {
+            verb: "POST",
+            path: &format!("/{link}/docs"),
+            resource_type: "docs",
+            link: &link,
+            headers: vec![
+                ("x-ms-documentdb-partitionkey", r#"["token"]"#),
+                ("x-ms-documentdb-is-upsert", "True"),
+            ],
+            body: br#"{"id":"token","pk":"token"}"#,
+        };
+        let told = self.ask_for_head(&request).await?;
+        let token = told.header("x-ms-session-token");
+        token
+            .map(str::to_owned)
+            .ok_or_else(|| Error::unavailable("a write was answered without a session token"))
+    }
+
     /// The ids of a container's partition key ranges.
     pub async fn range_ids(&self, container: &str) -> Result<Vec<String>> {
         let link = container_link(container);
@@ -208,16 +257,28 @@ impl Account {
 
 /// The metrics that a server tells, in the text format of Prometheus.
 pub async fn metrics(endpoint: &Endpoint) -> Result<String> {
+    let told = health(endpoint, "/metrics").await?;
+    Ok(String::from_utf8_lossy(&told.body).into_owned())
+}
+
+/// What a node tells of its shards and of its cluster.
+pub async fn status(endpoint: &Endpoint) -> Result<Value> {
+    let told = health(endpoint, "/status").await?;
+    serde_json::from_slice(&told.body).map_err(|error| {
+        Error::unavailable(format!("the status of {endpoint} is no JSON: {error}"))
+    })
+}
+
+async fn health(endpoint: &Endpoint, path: &str) -> Result<Told> {
     let request = format!(
-        "GET /metrics HTTP/1.1\r\nhost: {}\r\n\r\n",
+        "GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n",
         endpoint.authority()
     );
-    let failed = |error| Error::unavailable(format!("the metrics of {endpoint} failed: {error}"));
+    let failed = |error| Error::unavailable(format!("{path} of {endpoint} failed: {error}"));
     let reply = exchange(endpoint, request.as_bytes())
         .await
         .map_err(failed)?;
-    let told = reply.granted("GET /metrics")?;
-    Ok(String::from_utf8_lossy(&told.body).into_owned())
+    reply.granted(&format!("GET {path}"))
 }
 
 /// An answer that is kept.

@@ -8,6 +8,10 @@ pub const ITEM_BYTES: usize = 1_024;
 /// Operations of a transactional batch, and so items with one partition key in a loaded container.
 pub const BATCH_ITEMS: u32 = 100;
 
+/// Least digits of an id's number and of a partition key's.
+const ID_DIGITS: u32 = 9;
+const PARTITION_DIGITS: u32 = 7;
+
 const NOISE_BYTES: usize = 1 << 20;
 const NOISE_SEED: u64 = 0x00B0_11DE;
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -74,7 +78,27 @@ impl rand::RngCore for Random {
 
 /// The id of the item with this number in a loaded container.
 pub fn id(number: impl Into<u64>) -> String {
-    format!("i{:09}", number.into())
+    let mut id = String::new();
+    push_id(&mut id, number.into());
+    id
+}
+
+/// Appends that id.
+pub fn push_id(target: &mut String, number: u64) {
+    target.push('i');
+    push_digits(target, number, ID_DIGITS);
+}
+
+/// Appends the number with at least so many digits.
+fn push_digits(target: &mut String, number: u64, least: u32) {
+    let mut place = 10_u64.pow(least - 1);
+    while number / place >= 10 {
+        place *= 10;
+    }
+    while place > 0 {
+        target.push(char::from(b'0' + (number / place % 10) as u8));
+        place /= 10;
+    }
 }
 
 /// The number of the item with this id.
@@ -84,7 +108,15 @@ pub fn number_of(id: &str) -> Option<u64> {
 
 /// The partition key of the item with this number: the same for each batch.
 pub fn partition_key(number: impl Into<u64>) -> String {
-    format!("p{:07}", number.into() / u64::from(BATCH_ITEMS))
+    let mut key = String::new();
+    push_partition_key(&mut key, number.into());
+    key
+}
+
+/// Appends that partition key.
+pub fn push_partition_key(target: &mut String, number: u64) {
+    target.push('p');
+    push_digits(target, number / u64::from(BATCH_ITEMS), PARTITION_DIGITS);
 }
 
 /// What an item consists of.
@@ -261,6 +293,20 @@ mod tests {
             assert_eq!(item["id"], "i000000007");
             assert_eq!(item["pk"], "p0000000");
             assert_eq!(item.get("ttl").and_then(|ttl| ttl.as_u64()), ttl);
+        }
+    }
+
+    #[test]
+    fn ids_sort_as_their_numbers_and_grow_when_they_must() {
+        for (number, shown, key) in [
+            (0, "i000000000", "p0000000"),
+            (123_456_789, "i123456789", "p1234567"),
+            (1_234_567_890, "i1234567890", "p12345678"),
+            (u64::MAX, "i18446744073709551615", "p184467440737095516"),
+        ] {
+            assert_eq!(id(number), shown);
+            assert_eq!(number_of(shown), Some(number));
+            assert_eq!(partition_key(number), key);
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::load::{Load, Script, Tally};
+use super::endpoint::Endpoint;
+use super::load::{Load, Plan, Script, Tally};
+use super::pace::Pace;
 use super::process::{Server, machine_cpu, own_cpu};
 use crate::model::error::{Error, Result};
 
@@ -66,9 +68,28 @@ pub async fn measure(
     scripts: Vec<Box<dyn Script>>,
     extent: Extent,
 ) -> Result<Measured> {
-    let load = Load::start(server.port, scripts)?;
+    measure_all(&[server], scripts, extent).await
+}
+
+/// The same with the connections spread over several servers, which are taken as one.
+pub async fn measure_all(
+    servers: &[&Server],
+    scripts: Vec<Box<dyn Script>>,
+    extent: Extent,
+) -> Result<Measured> {
+    let cpu_of_all = || {
+        let times = servers.iter().map(|server| server.cpu());
+        times.sum::<Result<Duration>>()
+    };
+    let endpoints = servers.iter().map(|server| Endpoint::local(server.port));
+    let load = Load::start_plan(Plan {
+        endpoints: endpoints.collect(),
+        scripts,
+        pace: Pace::AnswerByAnswer,
+        operations: 1,
+    })?;
     tokio::time::sleep(extent.length.mul_f64(WARM_UP_SHARE)).await;
-    let cpu_before = server.cpu()?;
+    let cpu_before = cpu_of_all()?;
     let (own_before, all_before) = (own_cpu(), machine_cpu());
     let begun = Instant::now();
     load.enter_phase(MEASURED);
@@ -82,7 +103,7 @@ pub async fn measure(
     }
     load.enter_phase(MEASURED + 1);
     let elapsed = begun.elapsed();
-    let cpu = server.cpu()?.saturating_sub(cpu_before);
+    let cpu = cpu_of_all()?.saturating_sub(cpu_before);
     let own = own_cpu().saturating_sub(own_before);
     let all = machine_cpu().saturating_sub(all_before);
     let mut tallies = load.stop().await?;

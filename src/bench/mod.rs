@@ -5,12 +5,17 @@
 //! from this process, and prints what it measured beside the bar that it has to meet. A figure
 //! that depends on the machine is given as a ratio to the yardstick of the same run.
 //!
+//! `bolide bench cluster` does the same for a cluster of three nodes, and `bolide bench driver` for
+//! the driver itself.
+//!
 //! `bolide bench run` puts any Cosmos-compatible server under a [`workload`], at the peak or at a
 //! constant rate, and holds every answer against a model of what must be there ([`check`]).
 
 mod account;
+mod against_wrk;
 mod cases;
 mod check;
+mod cluster;
 mod compare;
 mod connection;
 mod doomed;
@@ -52,14 +57,26 @@ pub fn run(task: &BenchTask) -> Result<bool> {
         BenchTask::Compare(options) => compare::run(options)?,
         BenchTask::List => print!("{}", workload::list()?),
         BenchTask::Yardstick(yardstick) => yardstick::serve(yardstick.port)?,
-        BenchTask::Node(options) => measure_node(options)?,
+        BenchTask::Node(options) => measured(options.json.as_deref(), async |report| {
+            cases::run(options, report).await
+        })?,
+        BenchTask::Cluster(options) => measured(options.json.as_deref(), async |report| {
+            cluster::run(options, report).await
+        })?,
+        BenchTask::Driver(options) => measured(options.json.as_deref(), async |report| {
+            against_wrk::run(options, report).await
+        })?,
     }
     Ok(true)
 }
 
-fn measure_node(options: &NodeBench) -> Result<()> {
+/// Measures, and shows the figures even if not all could be had.
+fn measured(
+    json: Option<&Path>,
+    work: impl AsyncFnOnce(&RefCell<Report>) -> Result<()>,
+) -> Result<()> {
     // Before the work, not after it, a file that cannot be written is found.
-    if let Some(path) = &options.json {
+    if let Some(path) = json {
         write_file(path, "")?;
     }
     let runtime = event_loop()?;
@@ -67,13 +84,13 @@ fn measure_node(options: &NodeBench) -> Result<()> {
     // Dropping the cases stops the servers and removes their folders, on Ctrl-C too.
     let outcome = runtime.block_on(async {
         tokio::select! {
-            outcome = cases::run(options, &report) => outcome,
+            outcome = work(&report) => outcome,
             _ = tokio::signal::ctrl_c() => Err(Error::unavailable("interrupted")),
         }
     });
     let report = report.into_inner();
     print!("{}", report.table());
-    if let Some(path) = &options.json {
+    if let Some(path) = json {
         write_file(path, &report.json())?;
     }
     outcome

@@ -2,7 +2,6 @@
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::account::{self, ACCOUNT, Account};
@@ -10,14 +9,9 @@ use super::endpoint::Endpoint;
 use super::metrics_text;
 use super::process::{Scratch, Server, free_port};
 use super::request::{Request, container_link};
-use super::scripts::Cargo;
 use super::signer::{Signer, unix_seconds};
 use crate::model::error::{Error, Result};
 
-/// Connections that load a container: batches are large, so few keep the node busy.
-const LOAD_CONNECTIONS: u32 = 8;
-/// How long a load may take.
-const LOAD_SECONDS_MAX: u64 = 600;
 /// A node that uses less than this share of a core has nothing left to do.
 const IDLE_SHARE: f64 = 0.04;
 /// How long a node is watched at a time to see whether it is idle.
@@ -27,7 +21,7 @@ const IDLE_WINDOW: Duration = Duration::from_millis(500);
 pub struct Bench {
     pub scratch: Scratch,
     pub signer: Signer,
-    key_file: PathBuf,
+    pub key_file: PathBuf,
 }
 
 impl Bench {
@@ -113,21 +107,6 @@ impl Deref for Node {
 }
 
 impl Node {
-    /// Writes all that a cargo holds; how long it took.
-    pub async fn load(&self, cargo: &Arc<Cargo>) -> Result<Duration> {
-        let begun = Instant::now();
-        let scripts = cargo.scripts(&self.signer, LOAD_CONNECTIONS);
-        let load = super::load::Load::start(self.server.port, scripts)?;
-        let tallies = load.ended(Duration::from_secs(LOAD_SECONDS_MAX)).await?;
-        let refused = tallies.iter().flat_map(|tally| &tally.unexpected).next();
-        match refused {
-            Some((status, _)) => Err(Error::unavailable(format!(
-                "the node refused a batch of the load with status {status}"
-            ))),
-            None => Ok(begun.elapsed()),
-        }
-    }
-
     /// How far a change of a container's index has come, in percent.
     pub async fn index_progress(&self, id: &str) -> Result<u8> {
         let link = container_link(id);
@@ -167,7 +146,7 @@ impl Node {
     }
 }
 
-fn fresh_key() -> String {
+pub fn fresh_key() -> String {
     use base64::Engine as _;
     base64::engine::general_purpose::STANDARD.encode(rand::random::<[u8; 64]>())
 }

@@ -15,6 +15,10 @@ pub enum BenchTask {
     Compare(Box<CompareBench>),
     /// Measure a node of its own against every bar that a node has to meet
     Node(NodeBench),
+    /// Measure a cluster of its own on this machine against every bar that a cluster has to meet
+    Cluster(ClusterBench),
+    /// Measure the driver itself against `wrk`, alternately, with a server that answers a constant
+    Driver(DriverBench),
     /// Serve a constant answer from the same HTTP server: what the node is measured against
     Yardstick(Yardstick),
 }
@@ -76,6 +80,9 @@ pub struct RunBench {
     /// Take all answers as they come: for servers that only answer
     #[arg(long)]
     pub no_check: bool,
+    /// Serve the metrics of the run on this port of 127.0.0.1; 0 lets the system choose [default: 8090, if nobody has it]
+    #[arg(long, value_name = "N")]
+    pub metrics_port: Option<u16>,
     /// Also write the results to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -157,6 +164,84 @@ pub struct TargetFlags {
     /// Keep its own node's data below this folder [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     pub data_path: Option<PathBuf>,
+}
+
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct ClusterBench {
+    /// Run only this case; can be repeated
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub only: Vec<ClusterCase>,
+    /// Items that are read
+    #[arg(long, value_name = "N", default_value_t = 10_000,
+          value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    pub items: u32,
+    /// Connections that send one request after the other
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub connections: u32,
+    /// Length of each measurement, in seconds
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
+    pub seconds: f64,
+    /// Rounds of each measurement, alternately with what it is compared to
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Shards of the container that shows what many of them cost
+    #[arg(long, value_name = "N", default_value_t = 256,
+          value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub shards: u32,
+    /// How often a node is killed
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub kills: u32,
+    /// Also write the figures to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Keep the measured nodes' data below this folder [default: the system's temporary folder]
+    #[arg(long, value_name = "DIR")]
+    pub data_path: Option<PathBuf>,
+}
+
+/// The cases of a cluster, in the order in which they run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ClusterCase {
+    /// Replicated durable creates, beside those of one node
+    Create,
+    /// Point reads spread over all nodes
+    Read,
+    /// The same request at the leader's node and at another one
+    Forward,
+    /// Point reads at the level strong, beside those at the level session
+    Strong,
+    /// Many shards: start and idle CPU
+    Shards,
+    /// kill -9 of a node until its shards take writes again
+    Failover,
+}
+
+impl ClusterBench {
+    pub fn wants(&self, case: ClusterCase) -> bool {
+        self.only.is_empty() || self.only.contains(&case)
+    }
+}
+
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct DriverBench {
+    /// Connections of both
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    pub connections: u32,
+    /// Length of each measurement, in seconds
+    #[arg(long, value_name = "S", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    pub seconds: u32,
+    /// How often each is measured
+    #[arg(long, value_name = "N", default_value_t = 5,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Also write the figures to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug, PartialEq)]

@@ -25,15 +25,9 @@ impl Request<'_> {
         write_body(target, self.body);
     }
 
-    /// The same for a query, whose body has a type of its own.
-    pub fn write_query(&self, target: &mut Vec<u8>, signer: &Signer, second: u64) {
-        self.write_head(target, signer, second);
-        write_typed_body(target, "application/query+json", self.body);
-    }
-
     fn write_head(&self, target: &mut Vec<u8>, signer: &Signer, second: u64) {
         write_start(target, signer, self.verb, self.path);
-        let verb_lower = &self.verb.to_ascii_lowercase();
+        let verb_lower = lower(self.verb);
         let (resource_type, link) = (self.resource_type, self.link);
         let signed = Signed {
             verb_lower,
@@ -42,9 +36,22 @@ impl Request<'_> {
         };
         signer.write_headers(target, &signed, second);
         for (name, value) in &self.headers {
-            // Writing to a vector cannot fail.
-            let _ = write!(target, "{name}: {value}\r\n");
+            for part in [name, ": ", value, "\r\n"] {
+                target.extend_from_slice(part.as_bytes());
+            }
         }
+    }
+}
+
+/// The verb as signatures spell it.
+fn lower(verb: &'static str) -> &'static str {
+    match verb {
+        "GET" => "get",
+        "POST" => "post",
+        "PUT" => "put",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        other => other,
     }
 }
 
@@ -67,8 +74,14 @@ pub fn write_body(target: &mut Vec<u8>, body: &[u8]) {
     write_typed_body(target, "application/json", body);
 }
 
+/// The same for a query, whose body has a type of its own.
+pub fn write_query_body(target: &mut Vec<u8>, body: &[u8]) {
+    write_typed_body(target, "application/query+json", body);
+}
+
 fn write_typed_body(target: &mut Vec<u8>, content_type: &str, body: &[u8]) {
     if !body.is_empty() {
+        // Writing to a vector cannot fail.
         let _ = write!(
             target,
             "content-type: {content_type}\r\ncontent-length: {}\r\n",

@@ -19,6 +19,8 @@ const POINT_READ_IDS: u32 = 10_000;
 pub struct PointReads {
     signer: Signer,
     link: String,
+    /// Besides those that every read has.
+    headers: Vec<(String, String)>,
     reads: Vec<PreparedRead>,
     turn: usize,
 }
@@ -38,6 +40,17 @@ impl PointReads {
         items: u32,
         connections: u32,
     ) -> Vec<Box<dyn Script>> {
+        Self::spread_with(signer, container, items, connections, &[])
+    }
+
+    /// The same with these headers in each read.
+    pub fn spread_with(
+        signer: &Signer,
+        container: &str,
+        items: u32,
+        connections: u32,
+        headers: &[(String, String)],
+    ) -> Vec<Box<dyn Script>> {
         let reads = POINT_READ_IDS.min(items).max(connections);
         let number = |read: u32| (u64::from(read) * u64::from(items) / u64::from(reads)) as u32;
         let script = |connection: u32| {
@@ -50,6 +63,7 @@ impl PointReads {
             Box::new(Self {
                 signer: signer.clone(),
                 link: container_link(container),
+                headers: headers.to_vec(),
                 reads: prepared.collect(),
                 turn: 0,
             }) as Box<dyn Script>
@@ -65,8 +79,12 @@ impl Script for PointReads {
         let second = unix_seconds();
         if read.second != second {
             let item = ItemRead::new(&self.link, read.number);
+            let mut request = item.request();
+            let headers = self.headers.iter();
+            let headers = headers.map(|(name, value)| (name.as_str(), value.as_str()));
+            request.headers.extend(headers);
             read.bytes.clear();
-            item.request().write(&mut read.bytes, &self.signer, second);
+            request.write(&mut read.bytes, &self.signer, second);
             read.second = second;
         }
         Some(&read.bytes)

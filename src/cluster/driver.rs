@@ -14,22 +14,30 @@ use std::{
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use raft::eraftpb::Message;
+use tokio::sync::oneshot;
 use tracing::error;
 
 use super::{
     GroupId, NodeId,
     group::{Committed, NotProposed, Role},
     group_log::LogDisk,
+    lease::Lease,
     links::{Links, PARCEL_BYTES_MAX},
     parcel::{Letter, Parcel},
+    reads::{Reader, Reads},
     replicas::{Post, Replicas},
+    timekeeper::Timekeeper,
 };
 use crate::store::EngineError;
 
-/// Time of the groups: a leader shows itself every second tick, and is missed after ten.
-pub const TICK: Duration = Duration::from_millis(100);
+/// Time of the groups: a leader shows itself every sixth tick, and is missed after twenty.
+pub const TICK: Duration = Duration::from_millis(50);
+/// Ticks that are made up for at once when the disk took long; more are let go, so that a node that was stopped misses nobody.
+const TICKS_AT_ONCE_MAX: u32 = 2;
 /// A group that was just begun is given a leader by one node, which tries for so long, before chance decides.
 const YOUNG: Duration = Duration::from_secs(2);
+/// It stands again after so long.
+const YOUNG_AGAIN: Duration = Duration::from_millis(200);
 /// What is taken in before a round.
 const INPUTS_PER_ROUND_MAX: usize = 4096;
 /// Letters that wait to be taken in; above it they are dropped, and said again.
@@ -68,6 +76,9 @@ enum Input {
         applied: u64,
     },
     Remove(GroupId),
+    /// The connection to a node broke.
+    Lost(NodeId),
+    ReadIndex(GroupId, Reader),
     Applied(GroupId, u64),
     Durable(GroupId, u64),
     Stop,
@@ -89,6 +100,7 @@ pub struct Driver {
     inputs: Sender<Input>,
     letters_bytes: Arc<AtomicUsize>,
     status: Arc<ArcSwap<Vec<GroupStatus>>>,
+    lease: Arc<Lease>,
     thread: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
@@ -97,7 +109,6 @@ pub struct Plan {
     pub node: NodeId,
     /// All nodes, this one too; each has a replica of every group.
     pub voters: Vec<NodeId>,
-    pub seed: u64,
     pub appliers: usize,
 }
 
@@ -111,12 +122,20 @@ impl Driver {
             inputs,
             letters_bytes: Arc::default(),
             status: Arc::default(),
+            lease: Arc::default(),
             thread: Arc::default(),
         };
         (driver, Waiting(waiting))
     }
 
-    pub fn start(&self, waiting: Waiting, plan: Plan, disk: Arc<dyn LogDisk>, links: Arc<Links>) {
+    pub fn start(
+        &self,
+        waiting: Waiting,
+        plan: Plan,
+        disk: Arc<dyn LogDisk>,
+        links: Arc<Links>,
+        time: Arc<Timekeeper>,
+    ) {
         let appliers = (0..plan.appliers.max(1)).map(|_| start_applier(self.inputs.clone()));
         let mut work = Work {
             inputs: waiting.0,
@@ -125,9 +144,11 @@ impl Driver {
             appliers: appliers.collect(),
             machines: BTreeMap::new(),
             young: BTreeMap::new(),
-            replicas: Replicas::new(plan.node, plan.seed, disk),
+            reads: Reads::default(),
+            replicas: Replicas::new(plan.node, disk),
             outbox: Outbox {
                 links,
+                time,
                 letters: BTreeMap::new(),
                 unreachable: BTreeSet::new(),
             },
@@ -191,6 +212,24 @@ impl Driver {
         }
     }
 
+    /// This node's right to answer.
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// The connection to a node broke; its groups are missed at once.
+    pub fn lost(&self, node: NodeId) {
+        self.tell(Input::Lost(node));
+    }
+
+    /// The last committed index of a group at some moment after this call, confirmed by a majority. What has applied it is as new as anything that anybody was told of
+    /// before. It is waited for while there is no majority: for how long is the caller's decision.
+    pub async fn read_index(&self, group: GroupId) -> Option<u64> {
+        let (reader, index) = oneshot::channel();
+        self.tell(Input::ReadIndex(group, reader));
+        index.await.ok()
+    }
+
     pub fn status(&self) -> Arc<Vec<GroupStatus>> {
         self.status.load_full()
     }
@@ -211,8 +250,9 @@ struct Work {
     status: Arc<ArcSwap<Vec<GroupStatus>>>,
     appliers: Vec<Sender<Job>>,
     machines: BTreeMap<GroupId, Arc<dyn StateMachine>>,
-    /// Groups that this node is to lead, and until when it tries.
-    young: BTreeMap<GroupId, Instant>,
+    /// Groups that this node is to lead: until when it tries, and when it tries again.
+    young: BTreeMap<GroupId, (Instant, Instant)>,
+    reads: Reads,
     replicas: Replicas,
     outbox: Outbox,
 }
@@ -226,12 +266,17 @@ impl Work {
                 break;
             }
             let now = Instant::now();
-            if now >= next_tick {
-                next_tick = now + TICK;
-                self.tick(now);
+            for _ in 0..TICKS_AT_ONCE_MAX {
+                if now >= next_tick {
+                    next_tick += TICK;
+                    self.tick(now);
+                }
             }
+            next_tick = next_tick.max(now);
             if now >= next_status {
                 next_status = now + STATUS_EVERY;
+                // A node that is alone in its cluster sends nothing, and time goes on all the same.
+                self.outbox.time.tell(self.plan.node);
                 self.draw_up_status();
             }
             if self.replicas.is_busy()
@@ -298,7 +343,16 @@ impl Work {
             Input::Remove(group) => {
                 self.machines.remove(&group);
                 self.young.remove(&group);
+                self.reads.remove(group);
                 self.replicas.remove(group);
+            }
+            Input::Lost(node) => self.replicas.lost(node),
+            Input::ReadIndex(group, reader) => {
+                if self.replicas.group(group).is_some()
+                    && let Some(number) = self.reads.add(group, reader)
+                {
+                    self.replicas.ask_index(group, number);
+                }
             }
             Input::Applied(group, index) => self.replicas.applied(group, index),
             Input::Durable(group, index) => self.replicas.release(group, index),
@@ -318,7 +372,8 @@ impl Work {
             .group(group)
             .is_some_and(|group| group.commit_index() == 0);
         if fresh && self.first_leader(group) == Some(self.plan.node) {
-            self.young.insert(group, Instant::now() + YOUNG);
+            let now = Instant::now();
+            self.young.insert(group, (now + YOUNG, now + YOUNG_AGAIN));
             self.replicas.campaign(group);
         }
     }
@@ -332,12 +387,16 @@ impl Work {
 
     fn tick(&mut self, now: Instant) {
         self.replicas.tick();
+        for (group, number) in self.reads.tick() {
+            self.replicas.ask_index(group, number);
+        }
         let replicas = &mut self.replicas;
-        self.young.retain(|group, until| {
+        self.young.retain(|group, (until, again)| {
             let led = replicas
                 .group(*group)
                 .is_none_or(|group| group.role().leader.is_some());
-            if !led && now < *until {
+            if !led && now >= *again {
+                *again = now + YOUNG_AGAIN;
                 replicas.campaign(*group);
             }
             !led && now < *until
@@ -353,6 +412,11 @@ impl Work {
         for (group, role) in round.roles {
             if let Some(machine) = self.machines.get(&group) {
                 machine.role(role);
+            }
+        }
+        for (group, read) in round.reads {
+            if let Some(number) = self.reads.answered(group, read) {
+                self.replicas.ask_index(group, number);
             }
         }
         for (group, entries) in round.committed {
@@ -396,14 +460,18 @@ impl Work {
 /// Letters on their way to other nodes.
 struct Outbox {
     links: Arc<Links>,
+    time: Arc<Timekeeper>,
     letters: BTreeMap<NodeId, (Vec<Letter>, usize)>,
     unreachable: BTreeSet<NodeId>,
 }
 
 impl Outbox {
     fn post(&mut self, to: NodeId, letters: Vec<Letter>) {
-        if !letters.is_empty() && !self.links.send(to, &Parcel::Raft(letters)) {
-            self.unreachable.insert(to);
+        if !letters.is_empty() {
+            let parcel = Parcel::Raft(self.time.tell(to), letters);
+            if !self.links.send(to, &parcel) {
+                self.unreachable.insert(to);
+            }
         }
     }
 }

@@ -1,29 +1,22 @@
 //! One Raft group of a node: what it says and keeps follows from what it is told, and from nothing else.
 
-use std::{
-    hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use raft::{
-    Config, LightReady, RawNode, Ready, StateRole,
+    Config, LightReady, RawNode, ReadState, Ready, StateRole,
     eraftpb::{Entry, Message, MessageType},
 };
 
 use super::{
-    GroupId, NodeId,
+    GroupId, NodeId, election,
     group_log::{GroupLog, LogBatch, LogDisk, Record},
     replicas::Post,
 };
 use crate::store::EngineError;
 
 /// Ticks between two signs of life of a leader.
-const HEARTBEAT_TICKS: usize = 2;
-/// Ticks of silence after which a follower may stand for election.
-pub const ELECTION_TICKS_MIN: usize = 10;
-/// It stands before this many.
-pub const ELECTION_TICKS_MAX: usize = 2 * ELECTION_TICKS_MIN;
+const HEARTBEAT_TICKS: usize = 6;
 /// Entries for one follower are cut into messages of about this size.
 const MESSAGE_BYTES_MAX: u64 = 1024 * 1024;
 /// Messages with entries that may be under way to one follower.
@@ -50,6 +43,13 @@ pub struct Committed {
     pub data: Bytes,
 }
 
+/// Whoever asked with this number before may read what has applied this index: nothing was committed later when they asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadAt {
+    pub number: u64,
+    pub index: u64,
+}
+
 /// A proposal that was not taken; it will never be committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotProposed {
@@ -60,9 +60,14 @@ pub enum NotProposed {
 }
 
 pub struct Group {
+    id: GroupId,
     node: RawNode<GroupLog>,
-    timeouts: u64,
     role: Role,
+    /// The term that the wait before an election is set for.
+    settled: Option<u64>,
+    wait: usize,
+    /// The leader to which the connection broke, until there is news of one.
+    orphan_of: Option<NodeId>,
     /// All replicas have the entries up to this one, as the leader said when it proposed.
     everywhere: u64,
 }
@@ -78,14 +83,14 @@ pub struct Pending {
 pub struct Progress {
     pub committed: Vec<Committed>,
     pub role: Option<Role>,
+    /// Questions for the last committed index that are answered.
+    pub reads: Vec<ReadAt>,
 }
 
 impl Group {
-    /// `seed` decides how long this node waits before it stands for election.
     pub fn open(
         id: GroupId,
         node: NodeId,
-        seed: u64,
         disk: Arc<dyn LogDisk>,
         voters: &[NodeId],
         applied: u64,
@@ -93,9 +98,9 @@ impl Group {
         let log = GroupLog::open(id, disk, voters, applied)?;
         let config = Config {
             id: node,
-            election_tick: ELECTION_TICKS_MIN,
+            election_tick: election::LEASE_TICKS,
             heartbeat_tick: HEARTBEAT_TICKS,
-            max_election_tick: ELECTION_TICKS_MAX,
+            max_election_tick: election::TICKS_MAX,
             applied,
             max_size_per_msg: MESSAGE_BYTES_MAX,
             max_inflight_msgs: MESSAGES_UNDER_WAY_MAX,
@@ -110,8 +115,11 @@ impl Group {
             EngineError::Damaged(format!("the Raft log of group {id}: {failure}"))
         })?;
         let mut group = Self {
-            timeouts: hash(&(seed, config.id, id)),
+            id,
             role: Role::default(),
+            settled: None,
+            wait: 0,
+            orphan_of: None,
             everywhere: 0,
             node,
         };
@@ -128,6 +136,11 @@ impl Group {
         self.node.raft.raft_log.committed
     }
 
+    /// The oldest entry that is still there.
+    pub fn first_index(&self) -> u64 {
+        self.node.store().truncated().index + 1
+    }
+
     pub fn last_index(&self) -> u64 {
         self.node.raft.raft_log.last_index()
     }
@@ -138,22 +151,76 @@ impl Group {
         progress.map(|(node, progress)| (*node, progress.matched))
     }
 
-    /// Waits of different nodes differ, and those of different terms, without any chance in it.
+    fn voters(&self) -> Vec<NodeId> {
+        let voters = self.node.raft.prs().conf().voters().ids();
+        let mut voters: Vec<NodeId> = voters.iter().collect();
+        voters.sort_unstable();
+        voters
+    }
+
+    /// The Raft library chooses a wait by chance whenever the term changes; ours is this replica's turn.
     fn settle(&mut self) {
-        let spread = (ELECTION_TICKS_MAX - ELECTION_TICKS_MIN) as u64;
-        let wait = hash(&(self.timeouts, self.node.raft.term)) % spread;
-        let wait = ELECTION_TICKS_MIN + wait as usize;
+        let raft = &self.node.raft;
+        if raft.leader_id != raft::INVALID_ID {
+            self.orphan_of = None;
+        }
+        let (term, node) = (raft.term, raft.id);
+        if self.settled == Some(term) && raft.randomized_election_timeout() == self.wait {
+            return;
+        }
+        self.wait = election::wait(self.id, term, node, &self.voters());
+        self.settled = Some(term);
+        let wait = self.wait;
         self.node.raft.set_randomized_election_timeout(wait);
+    }
+
+    /// Stands for election after so many ticks, unless there is news of a leader.
+    fn stand_after(&mut self, ticks: usize) {
+        let elapsed = self.wait.saturating_sub(ticks);
+        self.node.raft.election_elapsed = elapsed;
+    }
+
+    /// The connection to a node broke. If it was the leader, nobody waits for its silence to last; should it be alive, those who hear it vote for no other.
+    pub fn lost(&mut self, node: NodeId) {
+        let raft = &mut self.node.raft;
+        if raft.leader_id != node || raft.state != StateRole::Follower {
+            return;
+        }
+        raft.leader_id = raft::INVALID_ID;
+        let (term, own) = (raft.term, raft.id);
+        self.orphan_of = Some(node);
+        let ticks = election::wait_without(self.id, term, own, &self.voters(), node);
+        self.stand_after(ticks);
     }
 
     pub fn tick(&mut self) {
         self.node.tick();
         self.settle();
+        let just_stood = self.node.raft.election_elapsed == 0;
+        if self.orphan_of.is_some() && just_stood {
+            // Those who had not noticed yet that the leader is gone did not listen.
+            self.stand_after(election::wait_again(&self.voters()));
+        }
+    }
+
+    /// Asks for the last committed index, for readers who must see all that anybody was told. The answer may get lost: ask again.
+    pub fn ask_index(&mut self, number: u64) {
+        let mut context = Vec::with_capacity(16);
+        context.extend_from_slice(&self.node.raft.id.to_be_bytes());
+        context.extend_from_slice(&number.to_be_bytes());
+        self.node.read_index(context);
+        self.settle();
     }
 
     pub fn step(&mut self, message: Message) {
+        let refused = message.get_msg_type() == MessageType::MsgAppendResponse && message.reject;
+        let from = message.from;
         // What does not fit to what the group knows is none of its business: late, doubled, or from a node that left.
         let _ = self.node.step(message);
+        // A late refusal does not take back what the replica has said since; the log may not have it any more.
+        if refused && let Some(progress) = self.node.raft.mut_prs().get_mut(from) {
+            progress.next_idx = progress.next_idx.max(progress.matched + 1);
+        }
         self.settle();
     }
 
@@ -240,6 +307,7 @@ impl Group {
         if let Some(hard_state) = ready.hs() {
             log.set_hard_state(hard_state.clone());
         }
+        let reads = ready.take_read_states();
         let mut messages = ready.take_persisted_messages();
         let mut committed = ready.take_committed_entries();
         let mut light: LightReady = self.node.advance_append(ready);
@@ -258,6 +326,7 @@ impl Group {
                 .map(|entry| self.committed(entry))
                 .collect(),
             role: self.changed_role(),
+            reads: reads.iter().filter_map(read_at).collect(),
         }
     }
 
@@ -283,7 +352,10 @@ impl Group {
     }
 }
 
-/// The same everywhere and always, which the standard map's hash is not.
-fn hash(value: &impl std::hash::Hash) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
+fn read_at(state: &ReadState) -> Option<ReadAt> {
+    let number = state.request_ctx.get(8..)?.try_into().ok()?;
+    Some(ReadAt {
+        number: u64::from_be_bytes(number),
+        index: state.index,
+    })
 }

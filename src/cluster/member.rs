@@ -12,6 +12,7 @@ use super::{
     handshake::Identity,
     links::{Arrival, Counts, Links},
     parcel::Parcel,
+    timekeeper::{Clocks, Timekeeper},
 };
 
 /// Answers a question of another node by calling back once.
@@ -34,18 +35,24 @@ impl Member {
         members: BTreeMap<NodeId, String>,
         listener: TcpListener,
         disk: Arc<dyn LogDisk>,
+        clocks: Box<dyn Clocks>,
         answerer: Answerer,
     ) -> io::Result<Self> {
         let node = identity.node;
         let (driver, waiting) = Driver::new();
         let calls = Arc::new(Calls::default());
+        let time = Arc::new(Timekeeper::new(clocks, members.len()));
         let mut peers = members.clone();
         peers.remove(&node);
         let links = Arc::new_cyclic(|links: &std::sync::Weak<Links>| {
             let links = links.clone();
             let (driver, calls) = (driver.clone(), Arc::clone(&calls));
+            let time = Arc::clone(&time);
             let inbox = move |from, arrival| match arrival {
-                Arrival::Parcel(Parcel::Raft(letters)) => driver.receive(letters),
+                Arrival::Parcel(Parcel::Raft(times, letters)) => {
+                    time.hear(from, times);
+                    driver.receive(letters);
+                }
                 Arrival::Parcel(Parcel::Answer(number, answer)) => {
                     calls.answered(from, number, answer)
                 }
@@ -59,7 +66,10 @@ impl Member {
                     answerer(from, question, Box::new(reply));
                 }
                 Arrival::Parcel(Parcel::Alive) => {}
-                Arrival::Gone => calls.lost(from),
+                Arrival::Gone => {
+                    calls.lost(from);
+                    driver.lost(from);
+                }
             };
             Links::new(identity, peers, Box::new(inbox))
         });
@@ -67,10 +77,9 @@ impl Member {
         let plan = Plan {
             node,
             voters: members.keys().copied().collect(),
-            seed: rand::random(),
             appliers: std::thread::available_parallelism().map_or(1, usize::from),
         };
-        driver.start(waiting, plan, disk, Arc::clone(&links));
+        driver.start(waiting, plan, disk, Arc::clone(&links), time);
         Ok(Self {
             node,
             members,

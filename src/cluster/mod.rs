@@ -6,15 +6,20 @@
 
 pub mod calls;
 pub mod driver;
+pub mod election;
 pub mod frame;
 pub mod group;
 pub mod group_log;
 pub mod handshake;
+pub mod lease;
 pub mod links;
 pub mod log_store;
 pub mod member;
 pub mod parcel;
+pub mod reads;
 pub mod replicas;
+pub mod shared_time;
+pub mod timekeeper;
 
 #[cfg(test)]
 mod tests;

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 use serde::{Deserialize, Serialize};
 
-use super::GroupId;
+use super::{GroupId, shared_time::Times};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Parcel {
-    /// Messages of Raft groups, in order.
-    Raft(Vec<Letter>),
+    /// Messages of Raft groups, in order, and what the sender knows of the time.
+    Raft(Times, Vec<Letter>),
     /// Something that the other node is asked to do, with a number that its answer carries.
     Question(u64, Bytes),
     Answer(u64, Bytes),
@@ -109,6 +109,10 @@ impl Letter {
     /// The message for the Raft library; `None` when its kind is not known, or not one that comes from another node.
     pub fn open(self) -> Option<(GroupId, Message)> {
         let kind = KINDS.into_iter().find(|kind| *kind as u8 == self.kind)?;
+        // The Raft library relies on it.
+        if kind == MessageType::MsgReadIndex && self.entries.len() != 1 {
+            return None;
+        }
         let mut message = Message::default();
         message.set_msg_type(kind);
         message.to = self.to;
@@ -137,7 +141,7 @@ impl Letter {
 }
 
 /// What nodes say to each other; everything else a group says to itself only.
-const KINDS: [MessageType; 9] = [
+const KINDS: [MessageType; 11] = [
     MessageType::MsgAppend,
     MessageType::MsgAppendResponse,
     MessageType::MsgRequestVote,
@@ -147,6 +151,8 @@ const KINDS: [MessageType; 9] = [
     MessageType::MsgTimeoutNow,
     MessageType::MsgRequestPreVote,
     MessageType::MsgRequestPreVoteResponse,
+    MessageType::MsgReadIndex,
+    MessageType::MsgReadIndexResp,
 ];
 
 #[cfg(test)]
@@ -154,6 +160,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn times() -> Times {
+        crate::cluster::shared_time::SharedTime::new(1).tell(2, 5, 1_000)
+    }
 
     fn sample() -> Message {
         let entry = Entry {
@@ -186,12 +196,21 @@ mod tests {
             container: 7 << 32 | 1,
             range: 3,
         };
-        let parcel = Parcel::Raft(vec![Letter::new(group, sample())]);
-        let Parcel::Raft(letters) = Parcel::decode(&parcel.encode()).unwrap() else {
+        let parcel = Parcel::Raft(times(), vec![Letter::new(group, sample())]);
+        let Parcel::Raft(_, letters) = Parcel::decode(&parcel.encode()).unwrap() else {
             panic!("another kind of parcel");
         };
         let opened: Vec<_> = letters.into_iter().filter_map(Letter::open).collect();
         assert_eq!(opened, [(group, sample())]);
+    }
+
+    #[test]
+    fn a_question_without_a_number_is_not_taken() {
+        let mut message = sample();
+        message.set_msg_type(MessageType::MsgReadIndex);
+        assert!(Letter::new(GroupId::META, message.clone()).open().is_some());
+        message.entries = Vec::new().into();
+        assert_eq!(Letter::new(GroupId::META, message).open(), None);
     }
 
     #[test]
@@ -220,10 +239,10 @@ mod tests {
 
         #[test]
         fn a_damaged_parcel_is_an_error_or_another_parcel(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
-            let mut bytes = Parcel::Raft(vec![Letter::new(GroupId::META, sample())]).encode();
+            let mut bytes = Parcel::Raft(times(), vec![Letter::new(GroupId::META, sample())]).encode();
             let at = at.index(bytes.len());
             bytes[at] = byte;
-            if let Ok(Parcel::Raft(letters)) = Parcel::decode(&bytes) {
+            if let Ok(Parcel::Raft(_, letters)) = Parcel::decode(&bytes) {
                 letters.into_iter().for_each(|letter| drop(letter.open()));
             }
         }

@@ -13,14 +13,13 @@ use raft::eraftpb::Message;
 
 use super::{
     GroupId, NodeId,
-    group::{Committed, Group, NotProposed, Progress, Role},
+    group::{Committed, Group, NotProposed, Progress, ReadAt, Role},
     group_log::{LogBatch, LogDisk, Record},
 };
 use crate::store::{EngineError, engine::Durability};
 
 pub struct Replicas {
     node: NodeId,
-    seed: u64,
     disk: Arc<dyn LogDisk>,
     groups: BTreeMap<GroupId, Group>,
     /// Groups that may have something to say.
@@ -42,15 +41,15 @@ pub struct Round {
     /// In the order of the log.
     pub committed: Vec<(GroupId, Vec<Committed>)>,
     pub roles: Vec<(GroupId, Role)>,
+    pub reads: Vec<(GroupId, ReadAt)>,
     /// Whether it waited for the disk.
     pub synced: bool,
 }
 
 impl Replicas {
-    pub fn new(node: NodeId, seed: u64, disk: Arc<dyn LogDisk>) -> Self {
+    pub fn new(node: NodeId, disk: Arc<dyn LogDisk>) -> Self {
         Self {
             node,
-            seed,
             disk,
             groups: BTreeMap::new(),
             touched: BTreeSet::new(),
@@ -61,7 +60,7 @@ impl Replicas {
     /// Takes up a group where its log and its state machine stand, or begins it.
     pub fn add(&mut self, id: GroupId, voters: &[NodeId], applied: u64) -> Result<(), EngineError> {
         let disk = Arc::clone(&self.disk);
-        let group = Group::open(id, self.node, self.seed, disk, voters, applied)?;
+        let group = Group::open(id, self.node, disk, voters, applied)?;
         self.groups.insert(id, group);
         self.touched.insert(id);
         Ok(())
@@ -118,6 +117,23 @@ impl Replicas {
         }
     }
 
+    /// The connection to that node broke.
+    pub fn lost(&mut self, node: NodeId) {
+        for (id, group) in &mut self.groups {
+            group.lost(node);
+            if group.has_ready() {
+                self.touched.insert(*id);
+            }
+        }
+    }
+
+    /// Asks a group for its last committed index; see [`Group::ask_index`].
+    pub fn ask_index(&mut self, id: GroupId, number: u64) {
+        if let Some(group) = self.touch(id) {
+            group.ask_index(number);
+        }
+    }
+
     /// Adds an entry to the log of a group, if the node leads it in this term. Its index.
     pub fn propose(&mut self, id: GroupId, term: u64, data: Bytes) -> Result<u64, NotProposed> {
         let group = self.touch(id).ok_or(NotProposed::NotLeader)?;
@@ -170,11 +186,16 @@ impl Replicas {
             let Some(group) = self.groups.get_mut(&id) else {
                 continue;
             };
-            let Progress { committed, role } = group.kept(id, collected, post);
+            let Progress {
+                committed,
+                role,
+                reads,
+            } = group.kept(id, collected, post);
             if !committed.is_empty() {
                 round.committed.push((id, committed));
             }
             round.roles.extend(role.map(|role| (id, role)));
+            round.reads.extend(reads.into_iter().map(|read| (id, read)));
             if group.has_ready() {
                 self.touched.insert(id);
             }

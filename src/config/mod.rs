@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 pub use command_line::{Command, ExitCode, environment, parse};
 pub use layers::{Flag, Sources, load, setting_names};
 
+use crate::model::consistency::Consistency;
+
 /// The file that is read when no other is named, if it is there.
 pub const DEFAULT_FILE: &str = "config/bolide.toml";
 
@@ -56,6 +58,8 @@ pub struct Server {
     /// Name of the region that clients are told; must be one that they know.
     #[serde(deserialize_with = "checks::not_empty")]
     pub region: String,
+    /// The account's consistency level; a request may ask for a weaker one.
+    pub consistency: Consistency,
     /// How long requests may still run after the node was told to stop.
     #[serde(deserialize_with = "checks::whole::<_, _, 0, 3_600>")]
     pub shutdown_seconds: u64,
@@ -226,6 +230,7 @@ impl Default for Server {
             workers: 0,
             account: "bolide".to_owned(),
             region: "South Central US".to_owned(),
+            consistency: Consistency::Session,
             shutdown_seconds: 10,
         }
     }

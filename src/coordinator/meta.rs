@@ -3,10 +3,15 @@
 use std::{
     collections::VecDeque,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use actix::Addr;
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
@@ -17,20 +22,35 @@ use crate::{
         driver::{Driver, StateMachine},
         group::{Committed, NotProposed, Role},
         group_log::{LogBatch, LogDisk, Record},
+        member::Member,
     },
     model::{
         catalog::Catalog,
         error::{Error, Result},
     },
+    router::RoutingTable,
     store::{EngineError, engine::Durability},
 };
 
+/// A question that takes longer is asked again: the right to answer counts from the question.
+const RENEW_TIME_MAX: Duration = Duration::from_secs(1);
+/// How often a node renews its right to answer.
+const RENEW_EVERY: Duration = Duration::from_millis(500);
+/// How long a majority may take to confirm that this node leads the catalog.
+const CONFIRM_TIME_MAX: Duration = Duration::from_secs(2);
+/// How often it is looked whether this node has caught up.
+const CATCH_UP_POLL: Duration = Duration::from_millis(5);
+
 pub struct Meta {
     folder: PathBuf,
+    pub(super) member: Arc<Member>,
     driver: Driver,
     disk: Arc<dyn LogDisk>,
     /// Puts catalogs in force.
     coordinator: OnceLock<Addr<Coordinator>>,
+    /// The index of the last entry that is applied, and the version of the last catalog among them.
+    applied: AtomicU64,
+    version: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -49,12 +69,15 @@ struct Submitted {
 }
 
 impl Meta {
-    pub fn new(folder: PathBuf, driver: Driver, disk: Arc<dyn LogDisk>) -> Arc<Self> {
+    pub fn new(folder: PathBuf, member: Arc<Member>, disk: Arc<dyn LogDisk>) -> Arc<Self> {
         Arc::new(Self {
             folder,
-            driver,
+            driver: member.driver.clone(),
+            member,
             disk,
             coordinator: OnceLock::new(),
+            applied: AtomicU64::new(0),
+            version: AtomicU64::new(0),
             inner: Mutex::default(),
         })
     }
@@ -66,6 +89,7 @@ impl Meta {
         let kept = self.disk.load(GroupId::META)?;
         let machine: Arc<dyn StateMachine> = Arc::clone(self) as _;
         let applied = kept.map_or(0, |kept| kept.applied);
+        self.applied.store(applied, Ordering::Release);
         self.driver.add(GroupId::META, machine, applied);
         Ok(())
     }
@@ -89,8 +113,16 @@ impl Meta {
         }
     }
 
-    /// Makes a catalog the next one; answers when a majority of the nodes has it.
+    /// Makes a catalog the next one; answers when a majority of the nodes has it. What is in the log cannot be taken back, so a change that no majority would take is not
+    /// proposed: it has failed, and nothing is changed.
     pub async fn propose(self: &Arc<Self>, catalog: &Catalog) -> Result<()> {
+        let confirmed = self.driver.read_index(GroupId::META);
+        let confirmed = tokio::time::timeout(CONFIRM_TIME_MAX, confirmed).await;
+        if !matches!(confirmed, Ok(Some(_))) {
+            return Err(Error::unavailable(
+                "no majority of the nodes answers; nothing was changed",
+            ));
+        }
         let data = rmp_serde::to_vec_named(catalog).map_err(|failure| {
             Error::internal(format!("the catalog cannot be encoded: {failure}"))
         })?;
@@ -121,6 +153,30 @@ impl Meta {
         }
     }
 
+    /// Renews the right of this node to answer, for ever: it has it while its catalog is not long behind what a majority has committed.
+    pub async fn keep_answering(self: Arc<Self>, table: Arc<ArcSwap<RoutingTable>>) {
+        loop {
+            let asked = Instant::now();
+            let renewed = async {
+                let index = self.driver.read_index(GroupId::META).await?;
+                while self.applied.load(Ordering::Acquire) < index
+                    || table.load().catalog.version < self.version.load(Ordering::Acquire)
+                {
+                    tokio::time::sleep(CATCH_UP_POLL).await;
+                }
+                self.driver.lease().renew(asked);
+                Some(())
+            };
+            if let Ok(None) = tokio::time::timeout(RENEW_TIME_MAX, renewed).await {
+                // The groups are not driven any more, or not yet.
+                tokio::time::sleep(CATCH_UP_POLL).await;
+            }
+            if self.driver.lease().holds() {
+                tokio::time::sleep(RENEW_EVERY).await;
+            }
+        }
+    }
+
     fn store(&self, catalog: &Catalog, index: u64) -> Result<(), EngineError> {
         catalog_file::store(&self.folder, catalog)?;
         let records = vec![(GroupId::META, Record::Applied(index))];
@@ -145,9 +201,13 @@ impl StateMachine for Meta {
                 ))
             })?;
             self.store(&catalog, entry.index)?;
+            self.version.store(catalog.version, Ordering::Release);
             if let Some(coordinator) = self.coordinator.get() {
                 coordinator.do_send(Adopt(catalog));
             }
+        }
+        if let Some(last) = entries.last() {
+            self.applied.store(last.index, Ordering::Release);
         }
         let mut inner = self.inner();
         for entry in entries {

@@ -3,8 +3,10 @@
 
 pub mod actor;
 pub mod catalog_file;
+pub mod check;
 pub mod meta;
 mod progress;
+pub mod questions;
 pub mod shared;
 pub mod split;
 

@@ -3,13 +3,21 @@
 use std::{sync::Arc, time::Duration};
 
 use actix::{fut, prelude::*};
+use futures_util::future::join_all;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{
     Coordinator,
     actor::{Changed, Shards, open_shards, rebuilds, remove_shards},
+    meta::Meta,
+    questions::Question,
 };
 use crate::{
+    cluster::{
+        NodeId,
+        lease::{LEASE, LEASE_MARGIN},
+    },
     model::{
         catalog::{Catalog, Container},
         error::{Error, Result},
@@ -124,20 +132,21 @@ impl Coordinator {
 
     /// A container in a cluster is made when a majority has it, and answers when each of its shards has a leader.
     pub(super) fn store_new(&mut self, catalog: Catalog, rid: ContainerRid) -> Changed {
-        self.store_and_wait(catalog, rid, |shard, container| {
+        self.store_and_wait(catalog, rid, false, |shard, container| {
             shard.check_led().is_ok() && has_all(shard, container)
         })
     }
 
-    /// A change of a container answers when all its shards have it.
+    /// A change of a container answers when all its shards have it and no node answers by what was before.
     pub(super) fn store_changed(&mut self, catalog: Catalog, rid: ContainerRid) -> Changed {
-        self.store_and_wait(catalog, rid, has_all)
+        self.store_and_wait(catalog, rid, true, has_all)
     }
 
     fn store_and_wait(
         &mut self,
         catalog: Catalog,
         rid: ContainerRid,
+        everywhere: bool,
         is_done: impl Fn(&ShardHandle, &Container) -> bool + 'static,
     ) -> Changed {
         AtomicResponse::new(Box::pin(self.store(catalog).then(
@@ -148,12 +157,19 @@ impl Coordinator {
                     .flat_map(|one| one.containers.values())
                     .find(|container| container.rid == rid)
                     .cloned();
+                let version = coordinator.catalog.version;
+                let meta = coordinator.meta.clone().filter(|_| everywhere);
+                let committed = Instant::now();
                 async move {
                     stored?;
-                    match container {
-                        Some(container) => wait(&shards, &container, is_done).await,
-                        None => Ok(()),
+                    let Some(container) = container else {
+                        return Ok(());
+                    };
+                    wait(&shards, &container, is_done).await?;
+                    if let Some(meta) = meta {
+                        wait_for_nodes(&meta, rid, version, committed).await;
                     }
+                    Ok(())
                 }
                 .into_actor(coordinator)
             },
@@ -166,7 +182,7 @@ async fn wait(
     container: &Container,
     is_done: impl Fn(&ShardHandle, &Container) -> bool,
 ) -> Result<()> {
-    let deadline = tokio::time::Instant::now() + IN_FORCE_TIME_MAX;
+    let deadline = Instant::now() + IN_FORCE_TIME_MAX;
     loop {
         let mut waiting = shards.iter().filter(|shard| !is_done(shard, container));
         let Some(first) = waiting.next() else {
@@ -179,7 +195,7 @@ async fn wait(
         {
             bring_in_line(Arc::clone(shard), container.clone()).await;
         }
-        if tokio::time::Instant::now() > deadline {
+        if Instant::now() > deadline {
             return Err(Error::unavailable(format!(
                 "the change of '{}' is stored, but not all of its shards have it yet",
                 container.definition.id
@@ -187,6 +203,41 @@ async fn wait(
         }
         tokio::time::sleep(IN_FORCE_POLL).await;
     }
+}
+
+/// Waits until no other node answers by an older catalog: it says so itself, or its right to answer has run out.
+async fn wait_for_nodes(meta: &Meta, rid: ContainerRid, version: u64, committed: Instant) {
+    let question = Question::InForce {
+        container: rid.to_text(),
+        version,
+    };
+    let run_out = committed + LEASE + LEASE_MARGIN;
+    let others = meta.member.members.keys();
+    let others = others.filter(|node| **node != meta.member.node);
+    let question = &question;
+    let waits = others.map(|&node| async move {
+        let asked = ask_until_in_force(meta, node, question);
+        if tokio::time::timeout_at(run_out, asked).await.is_err() {
+            info!(container = %rid, node, "a node that is away has lost the right to answer by the old catalog");
+        }
+    });
+    join_all(waits).await;
+}
+
+async fn ask_until_in_force(meta: &Meta, node: NodeId, question: &Question) {
+    loop {
+        let answer = meta.member.ask(node, question.encode()).await;
+        if answer.is_ok_and(|answer| matches!(rmp_serde::from_slice(&answer), Ok(true))) {
+            return;
+        }
+        tokio::time::sleep(IN_FORCE_POLL).await;
+    }
+}
+
+/// Whether what a node answers of a shard rests on the catalog's time to live; one that is down answers nothing.
+pub(super) fn is_in_force(shard: &ShardHandle, container: &Container) -> bool {
+    let default = shard.default_ttl();
+    default.is_none_or(|default| default == container.definition.default_ttl)
 }
 
 /// Whether this node leads a shard that is not in line with the catalog.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use actix_web::{http::header::HeaderName, web};
+use actix_http::Payload;
+use actix_web::http::header::HeaderName;
 use futures_util::future::join_all;
 use serde_json::{Map, Value};
 
@@ -30,12 +31,7 @@ const BATCH_OPERATIONS_MAX: usize = 100;
 /// The result of an operation that was not carried out because of another one's failure.
 const NOT_DONE: &[u8] = br#"{"statusCode":424,"requestCharge":0}"#;
 
-pub async fn batch(
-    call: &Call<'_>,
-    db: &str,
-    coll: &str,
-    payload: web::Payload,
-) -> Result<Response> {
+pub async fn batch(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> Result<Response> {
     let container = call.container(db, coll)?;
     let body = request::body(payload).await?;
     let Value::Array(operations) = json::parse_value(&body)? else {

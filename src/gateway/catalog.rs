@@ -1,6 +1,6 @@
 //! Databases, containers, partition key ranges and offers.
 
-use actix_web::web;
+use actix_http::Payload;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -37,7 +37,7 @@ const ITEM_KB_MAX: u64 = 2 * 1024;
 /// What they say a container may have, in KB: the figure that clients know; nothing enforces it.
 const CONTAINER_KB_MAX: u64 = 10 * 1024 * 1024;
 
-async fn object(payload: web::Payload) -> Result<Map<String, Value>> {
+async fn object(payload: Payload) -> Result<Map<String, Value>> {
     json::parse_object(&request::body(payload).await?)
 }
 
@@ -133,12 +133,12 @@ pub fn list_databases(call: &Call<'_>) -> Result<Response> {
     list(call, "", "Databases", databases(&call.table()))
 }
 
-pub async fn query_databases(call: &Call<'_>, payload: web::Payload) -> Result<Response> {
+pub async fn query_databases(call: &Call<'_>, payload: Payload) -> Result<Response> {
     let resources = databases(&call.table());
     query::over_feed(call, payload, "", "Databases", resources).await
 }
 
-pub async fn create_database(call: &Call<'_>, payload: web::Payload) -> Result<Response> {
+pub async fn create_database(call: &Call<'_>, payload: Payload) -> Result<Response> {
     let body = object(payload).await?;
     let id = match body.get("id") {
         Some(Value::String(id)) => id.clone(),
@@ -228,20 +228,12 @@ pub fn list_containers(call: &Call<'_>, db: &str) -> Result<Response> {
     list(call, &rid, "DocumentCollections", resources)
 }
 
-pub async fn query_containers(
-    call: &Call<'_>,
-    db: &str,
-    payload: web::Payload,
-) -> Result<Response> {
+pub async fn query_containers(call: &Call<'_>, db: &str, payload: Payload) -> Result<Response> {
     let (rid, resources) = containers(&call.table(), db)?;
     query::over_feed(call, payload, &rid, "DocumentCollections", resources).await
 }
 
-pub async fn create_container(
-    call: &Call<'_>,
-    db: &str,
-    payload: web::Payload,
-) -> Result<Response> {
+pub async fn create_container(call: &Call<'_>, db: &str, payload: Payload) -> Result<Response> {
     let definition = ContainerDefinition::from_json(&object(payload).await?)?;
     computed_properties(definition.other.get("computedProperties"))?;
     let id = definition.id.clone();
@@ -347,7 +339,7 @@ pub async fn replace_container(
     call: &Call<'_>,
     db: &str,
     coll: &str,
-    payload: web::Payload,
+    payload: Payload,
 ) -> Result<Response> {
     let body = object(payload).await?;
     computed_properties(body.get("computedProperties"))?;
@@ -468,7 +460,7 @@ pub fn list_offers(call: &Call<'_>) -> Result<Response> {
     list(call, "", "Offers", offers(&call.table()))
 }
 
-pub async fn query_offers(call: &Call<'_>, payload: web::Payload) -> Result<Response> {
+pub async fn query_offers(call: &Call<'_>, payload: Payload) -> Result<Response> {
     let resources = offers(&call.table());
     query::over_feed(call, payload, "", "Offers", resources).await
 }
@@ -493,7 +485,7 @@ fn offer_response(call: &Call<'_>, rid: OfferRid) -> Result<Response> {
     Ok(response)
 }
 
-pub async fn replace_offer(call: &Call<'_>, rid: &str, payload: web::Payload) -> Result<Response> {
+pub async fn replace_offer(call: &Call<'_>, rid: &str, payload: Payload) -> Result<Response> {
     let rid = offer_rid(rid)?;
     let migration = Migration::from_headers(
         text(call.request, &headers::MIGRATE_TO_AUTOPILOT),

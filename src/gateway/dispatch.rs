@@ -1,23 +1,25 @@
 //! From a request to its handler: path, signature, verb.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use actix::Addr;
+use actix_http::{HttpMessage as _, Payload, Request};
 use actix_web::{
-    HttpRequest, HttpResponse,
+    dev::Response as HttpResponse,
     http::{
         Method,
         header::{AUTHORIZATION, DATE, HeaderValue},
     },
-    web,
 };
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 
 use super::{
     auth::{Access, AuthHeaders, Authenticator},
     batch, catalog, feeds, forward, headers, items,
     operation::operation,
     query,
+    reached::Reached,
     request::{self, text},
     resource_path::ResourcePath,
     respond::Response,
@@ -28,6 +30,7 @@ use crate::{
     coordinator::Coordinator,
     model::{
         account, charge,
+        consistency::Consistency,
         error::{Error, ErrorKind, Result},
     },
     router::{ContainerRoute, Router, RoutingTable},
@@ -46,6 +49,8 @@ pub struct Shared {
     pub clock: Clock,
     pub account: String,
     pub region: String,
+    /// The account's level; a request may ask for a weaker one.
+    pub consistency: Consistency,
     pub scheme: &'static str,
     /// In a cluster: what this node cannot answer goes to others.
     pub member: Option<Arc<Member>>,
@@ -55,13 +60,15 @@ pub struct Shared {
 pub struct Worker {
     pub shared: Arc<Shared>,
     pub router: Addr<Router>,
+    /// Where it listens, for clients that do not say how they have reached it.
+    pub address: String,
     pub in_flight: InFlight,
 }
 
 /// A request with all that its handler needs.
 pub struct Call<'a> {
     pub worker: &'a Worker,
-    pub request: &'a HttpRequest,
+    pub request: &'a Request,
     pub watch: Watch<'a>,
 }
 
@@ -89,11 +96,8 @@ impl Call<'_> {
 }
 
 /// The one entry point of the REST port.
-pub async fn entry(
-    request: HttpRequest,
-    payload: web::Payload,
-    worker: web::Data<Worker>,
-) -> HttpResponse {
+pub async fn entry(worker: Rc<Worker>, mut request: Request) -> HttpResponse<Bytes> {
+    let payload = request.take_payload();
     let activity = activity_id(&request);
     let call = Call {
         worker: &worker,
@@ -102,7 +106,7 @@ pub async fn entry(
     };
     let answered = match &worker.shared.member {
         None => answer(&call, payload).await,
-        Some(member) => forward::answer(&call, payload, member).await,
+        Some(member) => Box::pin(forward::answer(&call, payload, member)).await,
     };
     let response = match answered {
         Ok(response) => response,
@@ -130,7 +134,7 @@ pub async fn entry(
     response
 }
 
-pub(super) async fn answer(call: &Call<'_>, payload: web::Payload) -> Result<Response> {
+pub(super) async fn answer(call: &Call<'_>, payload: Payload) -> Result<Response> {
     let path = ResourcePath::parse(call.request.uri().path())?;
     let operation = operation(call.request, &path);
     call.watch.operation(operation);
@@ -149,10 +153,15 @@ fn authenticate(call: &Call<'_>, path: &ResourcePath<'_>) -> Result<Access> {
     let Some(authenticator) = &call.worker.shared.authenticator else {
         return Ok(Access::Full);
     };
+    let x_ms_date = text(call.request, &headers::DATE);
     let headers = AuthHeaders {
         authorization: text(call.request, &AUTHORIZATION),
-        x_ms_date: text(call.request, &headers::DATE),
-        date: text(call.request, &DATE),
+        x_ms_date,
+        // Signed only where the other is missing.
+        date: match x_ms_date {
+            Some(_) => None,
+            None => text(call.request, &DATE),
+        },
     };
     authenticator.authenticate(
         call.request.method().as_str(),
@@ -163,7 +172,7 @@ fn authenticate(call: &Call<'_>, path: &ResourcePath<'_>) -> Result<Access> {
 }
 
 /// Queries and plans are POSTs that read; so is a batch that only reads, which is not looked into.
-fn is_write(request: &HttpRequest, path: &ResourcePath<'_>) -> bool {
+fn is_write(request: &Request, path: &ResourcePath<'_>) -> bool {
     match *request.method() {
         Method::GET | Method::HEAD => false,
         Method::POST => {
@@ -177,48 +186,57 @@ async fn route(
     call: &Call<'_>,
     path: &ResourcePath<'_>,
     operation: Operation,
-    payload: web::Payload,
+    payload: Payload,
 ) -> Result<Response> {
     use ResourcePath as P;
     let method = call.request.method();
+    // A future has the size of the largest that it waits for, and is moved when it is made. That of a point read stays small: the others are kept apart.
     match (path, method.as_str()) {
         (P::Account, "GET") => Ok(account(call)),
         (P::Databases, "GET") => catalog::list_databases(call),
         (P::Databases, "POST") if query::is_query(call.request) => {
-            catalog::query_databases(call, payload).await
+            Box::pin(catalog::query_databases(call, payload)).await
         }
-        (P::Databases, "POST") => catalog::create_database(call, payload).await,
+        (P::Databases, "POST") => Box::pin(catalog::create_database(call, payload)).await,
         (P::Database { db }, "GET") => catalog::read_database(call, db),
-        (P::Database { db }, "DELETE") => catalog::delete_database(call, db).await,
+        (P::Database { db }, "DELETE") => Box::pin(catalog::delete_database(call, db)).await,
         (P::Containers { db }, "GET") => catalog::list_containers(call, db),
         (P::Containers { db }, "POST") if query::is_query(call.request) => {
-            catalog::query_containers(call, db, payload).await
+            Box::pin(catalog::query_containers(call, db, payload)).await
         }
-        (P::Containers { db }, "POST") => catalog::create_container(call, db, payload).await,
+        (P::Containers { db }, "POST") => {
+            Box::pin(catalog::create_container(call, db, payload)).await
+        }
         (P::Container { db, coll }, "GET") => catalog::read_container(call, db, coll),
         (P::Container { db, coll }, "PUT") => {
-            catalog::replace_container(call, db, coll, payload).await
+            Box::pin(catalog::replace_container(call, db, coll, payload)).await
         }
-        (P::Container { db, coll }, "DELETE") => catalog::delete_container(call, db, coll).await,
+        (P::Container { db, coll }, "DELETE") => {
+            Box::pin(catalog::delete_container(call, db, coll)).await
+        }
         (P::PartitionKeyRanges { db, coll }, "GET") => catalog::list_ranges(call, db, coll),
         (P::Offers, "GET") => catalog::list_offers(call),
-        (P::Offers, "POST") => catalog::query_offers(call, payload).await,
+        (P::Offers, "POST") => Box::pin(catalog::query_offers(call, payload)).await,
         (P::Offer { rid }, "GET") => catalog::read_offer(call, rid),
-        (P::Offer { rid }, "PUT") => catalog::replace_offer(call, rid, payload).await,
+        (P::Offer { rid }, "PUT") => Box::pin(catalog::replace_offer(call, rid, payload)).await,
         (P::Items { db, coll }, "GET" | "POST") => match operation {
-            Operation::ChangeFeed => feeds::changes(call, db, coll).await,
-            Operation::ReadFeed => feeds::read(call, db, coll).await,
-            Operation::QueryPlan => query::plan(call, db, coll, payload).await,
-            Operation::Batch => batch::batch(call, db, coll, payload).await,
-            Operation::Query => query::query(call, db, coll, payload).await,
-            _ => items::create(call, db, coll, payload).await,
+            Operation::ChangeFeed => Box::pin(feeds::changes(call, db, coll)).await,
+            Operation::ReadFeed => Box::pin(feeds::read(call, db, coll)).await,
+            Operation::QueryPlan => Box::pin(query::plan(call, db, coll, payload)).await,
+            Operation::Batch => Box::pin(batch::batch(call, db, coll, payload)).await,
+            Operation::Query => Box::pin(query::query(call, db, coll, payload)).await,
+            _ => Box::pin(items::create(call, db, coll, payload)).await,
         },
         (P::Item { db, coll, id }, "GET") => items::read(call, db, coll, id).await,
-        (P::Item { db, coll, id }, "PUT") => items::replace(call, db, coll, id, payload).await,
-        (P::Item { db, coll, id }, "PATCH") => items::patch(call, db, coll, id, payload).await,
-        (P::Item { db, coll, id }, "DELETE") => items::delete(call, db, coll, id).await,
+        (P::Item { db, coll, id }, "PUT") => {
+            Box::pin(items::replace(call, db, coll, id, payload)).await
+        }
+        (P::Item { db, coll, id }, "PATCH") => {
+            Box::pin(items::patch(call, db, coll, id, payload)).await
+        }
+        (P::Item { db, coll, id }, "DELETE") => Box::pin(items::delete(call, db, coll, id)).await,
         (P::PartitionKeyDelete { db, coll }, "POST") => {
-            items::delete_partition(call, db, coll).await
+            Box::pin(items::delete_partition(call, db, coll)).await
         }
         (P::Conflicts { db, coll }, "GET" | "POST") => catalog::list_conflicts(call, db, coll),
         (P::Conflict { db, coll, id }, "GET" | "DELETE") => {
@@ -255,25 +273,30 @@ async fn route(
 /// The account, with an endpoint that the client can reach: the one it has just used.
 fn account(call: &Call<'_>) -> Response {
     let shared = &call.worker.shared;
-    let connection = call.request.connection_info();
+    let reached = Reached::by(call.request);
     let endpoint = format!(
         "{}://{}/",
-        if connection.scheme() == "https" {
+        if reached.scheme == Some("https") {
             "https"
         } else {
             shared.scheme
         },
-        connection.host()
+        reached.host.unwrap_or(&call.worker.address)
     );
     Response::json(
         200,
-        &account::account_json(&shared.account, &endpoint, &shared.region, "Session"),
+        &account::account_json(
+            &shared.account,
+            &endpoint,
+            &shared.region,
+            shared.consistency,
+        ),
         charge::CATALOG_READ,
     )
 }
 
 /// The client's own id for the request, or one of ours.
-fn activity_id(request: &HttpRequest) -> HeaderValue {
+fn activity_id(request: &Request) -> HeaderValue {
     if let Some(id) = request.headers().get(&headers::ACTIVITY_ID) {
         return id.clone();
     }

@@ -2,10 +2,12 @@
 
 use std::{sync::Arc, time::UNIX_EPOCH};
 
+use actix_http::HttpMessage as _;
 use actix_web::http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use bytes::Bytes;
 
 use super::{
+    consistency,
     dispatch::Call,
     headers,
     items::{self, gone},
@@ -99,13 +101,14 @@ fn epk_headers(call: &Call<'_>) -> Result<Option<EpkRange>> {
 /// `GET …/docs`: all items, page by page.
 pub async fn read(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
     let container = call.container(db, coll)?;
-    request::check_consistency(call.request)?;
     items::admit(call, &container)?;
+    let scope = scope(call, &container)?.unwrap_or(Scope {
+        keys: EpkRange::full(),
+        range_id: None,
+    });
+    consistency::await_readable(call, &container, || Ok(scope.shards(&container))).await?;
     let page = ReadPage {
-        scope: scope(call, &container)?.unwrap_or(Scope {
-            keys: EpkRange::full(),
-            range_id: None,
-        }),
+        scope,
         continuation: text(call.request, &headers::CONTINUATION)
             .map(KeyContinuation::parse)
             .transpose()?,
@@ -162,6 +165,7 @@ pub async fn changes(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> 
         ))
     })?;
     let mut start = feed_start(call)?;
+    consistency::await_readable(call, &container, || Ok(scope.shards(&container))).await?;
     loop {
         let request = ReadChanges {
             container: Arc::clone(&container),

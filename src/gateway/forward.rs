@@ -2,16 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use actix_web::{
-    FromRequest as _,
-    dev::Payload,
-    error::PayloadError,
-    http::header::{HeaderName, HeaderValue},
-    test::TestRequest,
-    web,
-};
+use actix_http::{HttpMessage as _, Payload, Request};
+use actix_web::http::header::{HeaderName, HeaderValue};
 use bytes::Bytes;
-use futures_util::stream::{self, LocalBoxStream};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -22,6 +15,7 @@ use super::{
 };
 use crate::{
     cluster::{NodeId, calls::NoAnswer, member::Member},
+    coordinator::questions::Question,
     model::error::{Error, ErrorKind, Result},
     telemetry::requests::Watch,
 };
@@ -58,7 +52,7 @@ enum Returned {
 }
 
 /// Answers a request here or, where that cannot be, by another node.
-pub async fn answer(call: &Call<'_>, payload: web::Payload, member: &Member) -> Result<Response> {
+pub async fn answer(call: &Call<'_>, payload: Payload, member: &Member) -> Result<Response> {
     let body = request::body(payload).await?;
     let deadline = Instant::now() + PATIENCE;
     let mut hops = 0;
@@ -156,16 +150,22 @@ async fn catch_up(call: &Call<'_>, catalog: u64) {
 }
 
 async fn answer_here(call: &Call<'_>, body: Bytes) -> Result<Response> {
-    let whole: LocalBoxStream<'static, Result<Bytes, PayloadError>> =
-        Box::pin(stream::once(std::future::ready(Ok(body))));
-    let mut payload = Payload::Stream { payload: whole };
-    let payload = web::Payload::from_request(call.request, &mut payload).await;
-    let payload = payload.map_err(|failure| Error::internal(failure.to_string()))?;
-    dispatch::answer(call, payload).await
+    let member = call.worker.shared.member.as_ref();
+    // What the account is called changes with no catalog.
+    if call.request.path() != "/" && member.is_some_and(|member| !member.driver.lease().holds()) {
+        return Err(Error::new(
+            ErrorKind::Elsewhere(None),
+            "this node does not hear from a majority of its cluster, or has not caught up with it; try again",
+        ));
+    }
+    dispatch::answer(call, Payload::from(body)).await
 }
 
 /// Answers a question of another node.
 pub async fn answer_node(worker: Arc<Worker>, question: Bytes) -> Bytes {
+    if let Some(asked) = Question::decode(&question) {
+        return asked.answer(&worker.shared.table.load_full()).await;
+    }
     let returned = match rmp_serde::from_slice::<Sent>(&question) {
         Ok(sent) => carry_out(&worker, sent).await,
         Err(failure) => Err(Error::bad_request(format!(
@@ -193,22 +193,22 @@ pub async fn answer_node(worker: Arc<Worker>, question: Bytes) -> Bytes {
 }
 
 async fn carry_out(worker: &Worker, sent: Sent) -> Result<Response> {
-    let mut request = TestRequest::with_uri(&sent.uri);
-    let method = sent.method.parse();
-    request = request.method(
-        method.map_err(|_| Error::bad_request("a request that was sent on has no method"))?,
-    );
+    let unreadable = |what| Error::bad_request(format!("a request that was sent on has no {what}"));
+    let mut request = Request::new();
+    let head = request.head_mut();
+    head.method = sent.method.parse().map_err(|_| unreadable("method"))?;
+    head.uri = sent.uri.parse().map_err(|_| unreadable("path"))?;
     for (name, value) in sent.headers {
         if let (Ok(name), Ok(value)) = (
             HeaderName::from_bytes(name.as_bytes()),
             HeaderValue::from_maybe_shared(value),
         ) {
-            request = request.append_header((name, value));
+            head.headers_mut().append(name, value);
         }
     }
     let call = Call {
         worker,
-        request: &request.to_http_request(),
+        request: &request,
         watch: Watch::start(&worker.in_flight),
     };
     answer_here(&call, sent.body).await

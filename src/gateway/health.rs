@@ -12,7 +12,7 @@ use super::scrape;
 use crate::{
     clock::ClockKeeper,
     cluster::{NodeId, member::Member},
-    coordinator::{Coordinator, meta::Meta, split::SplitShard},
+    coordinator::{Coordinator, check, meta::Meta, split::SplitShard},
     model::error::{Error, Result},
     router::RoutingTable,
     shard::host::Leader,
@@ -34,6 +34,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
         .route("/ready", web::get().to(ready))
         .route("/status", web::get().to(status))
         .route("/metrics", web::get().to(metrics))
+        .route("/cluster/check", web::get().to(check_cluster))
         .route("/clock/confirm", web::post().to(confirm_clock))
         .route("/split", web::post().to(split));
 }
@@ -209,6 +210,16 @@ fn names(path: &str) -> Result<(String, String)> {
             "'{path}' is no container: dbs/DATABASE/colls/CONTAINER is expected"
         ))),
     }
+}
+
+/// Compares what is alive in all replicas of all shards.
+async fn check_cluster(health: web::Data<Health>) -> HttpResponse {
+    let Some((member, _)) = &health.cluster else {
+        return HttpResponse::NotFound().json(json!({"error": "this node is on its own"}));
+    };
+    let shards = check::check(&health.table.load_full(), member).await;
+    let equal = shards.iter().all(|shard| shard.equal);
+    HttpResponse::Ok().json(json!({"equal": equal, "shards": shards}))
 }
 
 /// The operator's word that a jump of the clock is right.

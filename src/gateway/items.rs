@@ -2,9 +2,11 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use actix_web::web;
+use actix_http::{HttpMessage as _, Payload};
+use bytes::Bytes;
 
 use super::{
+    consistency,
     dispatch::Call,
     headers,
     request::{self, flag, text},
@@ -37,15 +39,19 @@ const PARTITION_DELETE_PAGE: PageBounds = PageBounds {
 
 pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Response> {
     let container = call.container(db, coll)?;
-    request::check_consistency(call.request)?;
     admit(call, &container)?;
     let key = partition_key(call, &container)?;
     let place = place(&container, &key);
-    let id = &*addressed_id(&container, &place, coll, id).await?;
+    let shard = || Ok(vec![Arc::clone(container.shard_of(&place)?)]);
+    consistency::await_readable(call, &container, shard).await?;
+    let id = match container.id == coll {
+        true => Cow::Borrowed(id),
+        false => Box::pin(addressed_id(&container, &place, coll, id)).await?,
+    };
     let request = ReadItem {
         container: &container,
         place,
-        id,
+        id: &id,
         if_none_match: request::if_none_match(call.request),
         session: request::session(call.request)?,
     };
@@ -57,12 +63,7 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     Ok(answer(call, &container, value, &served, false))
 }
 
-pub async fn create(
-    call: &Call<'_>,
-    db: &str,
-    coll: &str,
-    payload: web::Payload,
-) -> Result<Response> {
+pub async fn create(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> Result<Response> {
     let container = call.container(db, coll)?;
     request::check_content_type(call.request)?;
     let body = request::body(payload).await?;
@@ -87,7 +88,7 @@ pub async fn replace(
     db: &str,
     coll: &str,
     id: &str,
-    payload: web::Payload,
+    payload: Payload,
 ) -> Result<Response> {
     let container = call.container(db, coll)?;
     request::check_content_type(call.request)?;
@@ -116,7 +117,7 @@ pub async fn patch(
     db: &str,
     coll: &str,
     id: &str,
-    payload: web::Payload,
+    payload: Payload,
 ) -> Result<Response> {
     let container = call.container(db, coll)?;
     let key = partition_key(call, &container)?;
@@ -282,7 +283,7 @@ fn answer(
             let body = done.body.filter(|_| !minimal).unwrap_or_default();
             let mut response = Response::new(done.status, body, done.charge);
             if let Some(etag) = done.etag {
-                response.etag(etag.to_string());
+                response.etag(Bytes::copy_from_slice(&etag.text()));
             }
             response
         }

@@ -4,6 +4,7 @@
 pub mod auth;
 mod batch;
 mod catalog;
+mod consistency;
 pub mod dispatch;
 mod feeds;
 mod forward;
@@ -13,6 +14,7 @@ mod items;
 pub mod keys;
 mod operation;
 mod query;
+mod reached;
 mod request;
 pub mod resource_path;
 mod respond;

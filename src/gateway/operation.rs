@@ -1,11 +1,11 @@
 //! What a request asks for, by its path, its verb and its headers.
 
-use actix_web::HttpRequest;
+use actix_http::{HttpMessage as _, Request};
 
 use super::{headers, query, request::flag, resource_path::ResourcePath};
 use crate::telemetry::labels::Operation;
 
-pub fn operation(request: &HttpRequest, path: &ResourcePath<'_>) -> Operation {
+pub fn operation(request: &Request, path: &ResourcePath<'_>) -> Operation {
     use ResourcePath as P;
     match (path, request.method().as_str()) {
         (P::Item { .. }, "GET") => Operation::Read,
@@ -27,7 +27,7 @@ pub fn operation(request: &HttpRequest, path: &ResourcePath<'_>) -> Operation {
 }
 
 /// `POST …/docs` is five requests in one; the order of the questions is the protocol's.
-fn posted(request: &HttpRequest) -> Operation {
+fn posted(request: &Request) -> Operation {
     if flag(request, &headers::QUERY_PLAN) {
         Operation::QueryPlan
     } else if flag(request, &headers::BATCH_REQUEST) {

@@ -1,10 +1,7 @@
 //! What a request says in its headers and its body.
 
-use actix_web::{
-    HttpRequest,
-    http::header::{CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH},
-    web,
-};
+use actix_http::{HttpMessage as _, Payload, Request};
+use actix_web::http::header::{CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 
@@ -43,20 +40,20 @@ const API_VERSIONS: &[&str] = &[
     "2020-11-05",
 ];
 
-/// A header as text; one that is not visible ASCII counts as absent for those who do not need it.
-pub fn text<'a>(request: &'a HttpRequest, name: &HeaderName) -> Option<&'a str> {
-    request
-        .headers()
-        .get(name)
-        .and_then(|value| value.to_str().ok())
+/// A header as text; one that is not visible ASCII counts as absent for those who do not need it. No header has control characters, so
+/// ASCII is all that has to be looked for, many bytes at a time.
+pub fn text<'a>(request: &'a Request, name: &HeaderName) -> Option<&'a str> {
+    let value = request.headers().get(name)?;
+    let text = std::str::from_utf8(value.as_bytes()).ok()?;
+    text.is_ascii().then_some(text)
 }
 
 /// `true` and `True` are true; anything else is not.
-pub fn flag(request: &HttpRequest, name: &HeaderName) -> bool {
+pub fn flag(request: &Request, name: &HeaderName) -> bool {
     text(request, name).is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
 }
 
-pub fn check_version(request: &HttpRequest) -> Result<()> {
+pub fn check_version(request: &Request) -> Result<()> {
     match text(request, &headers::VERSION) {
         Some(version) if !API_VERSIONS.contains(&version) => Err(Error::bad_request(format!(
             "the API version '{}' of the header x-ms-version is not supported; the newest is {}",
@@ -68,7 +65,7 @@ pub fn check_version(request: &HttpRequest) -> Result<()> {
 }
 
 /// An item is JSON; a client that says it sends something else is wrong about one of the two.
-pub fn check_content_type(request: &HttpRequest) -> Result<()> {
+pub fn check_content_type(request: &Request) -> Result<()> {
     match text(request, &CONTENT_TYPE) {
         Some(value)
             if !value
@@ -85,42 +82,28 @@ pub fn check_content_type(request: &HttpRequest) -> Result<()> {
     }
 }
 
-pub fn if_match(request: &HttpRequest) -> Option<EtagCondition> {
+pub fn if_match(request: &Request) -> Option<EtagCondition> {
     text(request, &IF_MATCH).map(EtagCondition::parse)
 }
 
-pub fn if_none_match(request: &HttpRequest) -> Option<EtagCondition> {
+pub fn if_none_match(request: &Request) -> Option<EtagCondition> {
     text(request, &IF_NONE_MATCH).map(EtagCondition::parse)
 }
 
 /// The client wants status and headers only.
-pub fn wants_minimal(request: &HttpRequest) -> bool {
+pub fn wants_minimal(request: &Request) -> bool {
     text(request, &headers::PREFER)
         .is_some_and(|value| value.to_ascii_lowercase().contains("return=minimal"))
 }
 
-pub fn session(request: &HttpRequest) -> Result<Option<SessionToken>> {
+pub fn session(request: &Request) -> Result<Option<SessionToken>> {
     text(request, &headers::SESSION_TOKEN)
         .map(SessionToken::parse)
         .transpose()
 }
 
-/// Levels that are no stronger than the account's, which is session.
-pub fn check_consistency(request: &HttpRequest) -> Result<()> {
-    match text(request, &headers::CONSISTENCY_LEVEL) {
-        None | Some("Session" | "ConsistentPrefix" | "Eventual") => Ok(()),
-        Some(level @ ("Strong" | "BoundedStaleness")) => Err(Error::bad_request(format!(
-            "the consistency level '{level}' is stronger than the account's, which is 'Session'"
-        ))),
-        Some(level) => Err(Error::bad_request(format!(
-            "the consistency level '{}' is not known",
-            json::shorten(level)
-        ))),
-    }
-}
-
 /// The page size that the client asks for; `None` leaves it to the server.
-pub fn max_item_count(request: &HttpRequest) -> Result<Option<usize>> {
+pub fn max_item_count(request: &Request) -> Result<Option<usize>> {
     let Some(value) = text(request, &headers::MAX_ITEM_COUNT) else {
         return Ok(None);
     };
@@ -135,7 +118,7 @@ pub fn max_item_count(request: &HttpRequest) -> Result<Option<usize>> {
 }
 
 /// Reads the whole body, or refuses one that is too large before it is in memory.
-pub async fn body(mut payload: web::Payload) -> Result<Bytes> {
+pub async fn body(mut payload: Payload) -> Result<Bytes> {
     let mut first: Option<Bytes> = None;
     let mut rest = BytesMut::new();
     while let Some(chunk) = payload.next().await {

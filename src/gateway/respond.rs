@@ -1,11 +1,10 @@
 //! Answers: status, the headers that clients need, the body.
 
 use actix_web::{
-    HttpResponse,
-    body::BoxBody,
+    dev::Response as HttpResponse,
     http::{
         StatusCode,
-        header::{CONTENT_TYPE, ETAG, HeaderName, HeaderValue},
+        header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue},
     },
 };
 use bytes::Bytes;
@@ -22,12 +21,27 @@ const API_VERSION: HeaderValue = HeaderValue::from_static("2020-07-15");
 const SERVER_VERSION: HeaderValue =
     HeaderValue::from_static(concat!("version=", env!("CARGO_PKG_VERSION")));
 
+/// The numbers of partition key ranges, nearly always.
+static DIGITS: [HeaderValue; 10] = [
+    HeaderValue::from_static("0"),
+    HeaderValue::from_static("1"),
+    HeaderValue::from_static("2"),
+    HeaderValue::from_static("3"),
+    HeaderValue::from_static("4"),
+    HeaderValue::from_static("5"),
+    HeaderValue::from_static("6"),
+    HeaderValue::from_static("7"),
+    HeaderValue::from_static("8"),
+    HeaderValue::from_static("9"),
+];
+
 /// An answer being put together.
 pub struct Response {
     pub status: u16,
     pub body: Bytes,
     pub charge: f64,
-    headers: Vec<(HeaderName, HeaderValue)>,
+    /// The head that will be sent: headers go where they leave from, in memory that answers before this one had.
+    head: HttpResponse<()>,
 }
 
 impl Response {
@@ -36,7 +50,7 @@ impl Response {
             status,
             body: body.into(),
             charge,
-            headers: Vec::with_capacity(8),
+            head: HttpResponse::with_body(StatusCode::OK, ()),
         }
     }
 
@@ -79,17 +93,19 @@ impl Response {
     /// Adds a header whose value may be any text; one that no header can carry is left out.
     pub fn header(&mut self, name: HeaderName, value: impl Into<Bytes>) -> &mut Self {
         if let Ok(value) = HeaderValue::from_maybe_shared(value.into()) {
-            self.headers.push((name, value));
+            self.head.headers_mut().insert(name, value);
         }
         self
     }
 
-    pub fn headers(&self) -> &[(HeaderName, HeaderValue)] {
-        &self.headers
+    pub fn headers(&self) -> &HeaderMap {
+        self.head.headers()
     }
 
     pub fn number(&mut self, name: HeaderName, value: u64) -> &mut Self {
-        self.headers.push((name, HeaderValue::from(value)));
+        let digits = usize::try_from(value).ok().and_then(|at| DIGITS.get(at));
+        let value = digits.map_or_else(|| HeaderValue::from(value), HeaderValue::clone);
+        self.head.headers_mut().insert(name, value);
         self
     }
 
@@ -115,18 +131,17 @@ impl Response {
         )
     }
 
-    pub fn finish(self, activity: HeaderValue) -> HttpResponse {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = match status {
-            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => HttpResponse::new(status),
-            _ => HttpResponse::with_body(status, BoxBody::new(self.body)),
-        };
-        let map = response.headers_mut();
-        for (name, value) in self.headers {
-            map.insert(name, value);
-        }
-        if let Ok(charge) = HeaderValue::from_maybe_shared(Bytes::from(charge::format(self.charge)))
-        {
+    pub fn finish(self, activity: HeaderValue) -> HttpResponse<Bytes> {
+        let Self {
+            status,
+            body,
+            charge,
+            mut head,
+        } = self;
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        *head.status_mut() = status;
+        let map = head.headers_mut();
+        if let Ok(charge) = HeaderValue::try_from(charge::format(charge)) {
             map.insert(headers::REQUEST_CHARGE, charge);
         }
         map.insert(CONTENT_TYPE, JSON);
@@ -134,7 +149,10 @@ impl Response {
         map.insert(headers::VERSION, API_VERSION);
         map.insert(headers::SERVICE_VERSION, SERVER_VERSION);
         map.insert(headers::GATEWAY_VERSION, SERVER_VERSION);
-        response
+        head.set_body(match status {
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Bytes::new(),
+            _ => body,
+        })
     }
 }
 

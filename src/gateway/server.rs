@@ -1,10 +1,18 @@
 //! The listeners of a node.
 
-use std::{net::TcpListener, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible, future::ready, net::TcpListener, rc::Rc, sync::Arc, time::Duration,
+};
 
 use actix::{Actor, Arbiter};
-use actix_web::{App, HttpServer, dev::Server, web};
+use actix_http::Request;
+use actix_web::{
+    App, HttpServer,
+    dev::{self, Server, Service, always_ready, fn_factory},
+    web,
+};
 use bytes::Bytes;
+use futures_util::{FutureExt as _, future::LocalBoxFuture};
 use rustls::ServerConfig;
 use tokio::sync::mpsc;
 
@@ -40,6 +48,7 @@ pub fn rest(listening: Listening, shared: Arc<Shared>) -> std::io::Result<Server
         shutdown_seconds,
     } = listening;
     let queries = Arc::new(QueryRoom::default());
+    let address = listener.local_addr()?.to_string();
     let server = HttpServer::new(move || {
         let router = Router {
             table: Arc::clone(&shared.table),
@@ -49,11 +58,11 @@ pub fn rest(listening: Listening, shared: Arc<Shared>) -> std::io::Result<Server
         let worker = Worker {
             shared: Arc::clone(&shared),
             router,
+            address: address.clone(),
             in_flight: InFlight::of_a_new_worker(),
         };
-        App::new()
-            .app_data(web::Data::new(worker))
-            .default_service(web::to(dispatch::entry))
+        let entrance = Entrance(Rc::new(worker));
+        fn_factory(move || ready(Ok::<_, Infallible>(entrance.clone())))
     })
     .workers(workers)
     .client_request_timeout(HEADERS_TIMEOUT)
@@ -67,6 +76,24 @@ pub fn rest(listening: Listening, shared: Arc<Shared>) -> std::io::Result<Server
         Some(config) => server.listen_rustls_0_23(listener, config)?,
     };
     Ok(server.run())
+}
+
+/// Where requests come in. Paths are read by the gateway, so nothing of a web framework's routing and extraction is between it and the connection.
+#[derive(Clone)]
+struct Entrance(Rc<Worker>);
+
+impl Service<Request> for Entrance {
+    type Response = dev::Response<Bytes>;
+    type Error = Infallible;
+    type Future = LocalBoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    always_ready!();
+
+    fn call(&self, request: Request) -> Self::Future {
+        dispatch::entry(Rc::clone(&self.0), request)
+            .map(Ok)
+            .boxed_local()
+    }
 }
 
 /// Requests that other nodes have sent on, with the way back.
@@ -83,6 +110,7 @@ pub fn for_nodes(mut sent_on: SentOn, shared: Arc<Shared>) {
         let worker = Arc::new(Worker {
             shared,
             router,
+            address: String::new(),
             in_flight: InFlight::of_a_new_worker(),
         });
         while let Some((question, reply)) = sent_on.recv().await {

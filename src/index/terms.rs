@@ -44,6 +44,14 @@ impl TermList {
         })
     }
 
+    /// Of terms in ascending order.
+    #[cfg(test)]
+    pub fn of(terms: &[&[u8]]) -> Self {
+        let mut bytes = Vec::new();
+        terms.iter().for_each(|term| push(&mut bytes, term));
+        Self(bytes.into())
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -360,11 +368,8 @@ mod tests {
     #[test]
     fn lists_tell_what_is_gone() {
         let list = |words: &[&str]| {
-            let mut bytes = Vec::new();
-            words
-                .iter()
-                .for_each(|word| push(&mut bytes, word.as_bytes()));
-            TermList(bytes.into())
+            let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+            TermList::of(&words)
         };
         let old = list(&["a", "b", "c", "e"]);
         assert_eq!(

@@ -14,9 +14,14 @@ const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// `GET` of a JSON document from this machine; `None` when there is none to be had.
 pub fn get(port: u16, path: &str) -> Option<Value> {
+    get_within(port, path, TIME_MAX)
+}
+
+/// The same, for an answer that takes long.
+pub fn get_within(port: u16, path: &str, time_max: Duration) -> Option<Value> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, TIME_MAX).ok()?;
-    stream.set_read_timeout(Some(TIME_MAX)).ok()?;
+    stream.set_read_timeout(Some(time_max)).ok()?;
     let request = format!("GET {path} HTTP/1.0\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = Vec::new();

@@ -1,6 +1,7 @@
 //! A cluster on this machine, for trying it out: starts node processes, shows how they stand, ends them. It knows the nodes from outside only: their command line, their
 //! health port and their process ids.
 
+mod check;
 mod http;
 mod nodes;
 mod status;
@@ -20,6 +21,8 @@ pub enum ClusterTask {
     Down(Place),
     /// Show nodes, shards, leaders and lag
     Status(Place),
+    /// Compare the live items of all replicas of all shards
+    Check(Place),
 }
 
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -46,5 +49,6 @@ pub fn run(task: &ClusterTask) -> Result<()> {
         ClusterTask::Up(up) => nodes::up(&up.place.data_path, up.nodes, up.port),
         ClusterTask::Down(place) => nodes::down(&place.data_path),
         ClusterTask::Status(place) => status::show(&place.data_path),
+        ClusterTask::Check(place) => check::run(&place.data_path),
     }
 }

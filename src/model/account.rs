@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::consistency::Consistency;
+
 /// How stale bounded staleness may be, in writes.
 pub const STALENESS_WRITES_MAX: u32 = 100;
 /// How stale bounded staleness may be, in seconds.
@@ -15,10 +17,10 @@ const QUERY_ENGINE_CONFIGURATION: &str =
 ///
 /// `endpoint` (`scheme://host:port/`) replaces the address that the user typed for all later calls, so it must be one
 /// that the caller can reach. `id` must not be `localhost`, or the JavaScript client reads the account before every call.
-pub fn account_json(id: &str, endpoint: &str, region: &str, consistency: &str) -> Value {
+pub fn account_json(id: &str, endpoint: &str, region: &str, consistency: Consistency) -> Value {
     let locations = json!([{"name": region, "databaseAccountEndpoint": endpoint}]);
-    let mut consistency_policy = json!({"defaultConsistencyLevel": consistency});
-    if consistency == "BoundedStaleness"
+    let mut consistency_policy = json!({"defaultConsistencyLevel": consistency.name()});
+    if consistency == Consistency::BoundedStaleness
         && let Some(policy) = consistency_policy.as_object_mut()
     {
         policy.insert("maxStalenessPrefix".to_owned(), STALENESS_WRITES_MAX.into());
@@ -74,14 +76,14 @@ mod tests {
             "ttldb",
             "http://127.0.0.1:8081/",
             "South Central US",
-            "Session",
+            Consistency::Session,
         );
         assert_eq!(account, serde_json::from_str::<Value>(EXPECTED).unwrap());
     }
 
     #[test]
     fn the_query_engine_configuration_is_text_holding_json() {
-        let account = account_json("a", "https://node:8081/", "West US", "Strong");
+        let account = account_json("a", "https://node:8081/", "West US", Consistency::Strong);
         let text = account["queryEngineConfiguration"].as_str().unwrap();
         assert!(serde_json::from_str::<Value>(text).unwrap().is_object());
         assert_eq!(
@@ -92,7 +94,8 @@ mod tests {
 
     #[test]
     fn bounded_staleness_names_its_bounds() {
-        let account = account_json("a", "https://node:8081/", "West US", "BoundedStaleness");
+        let level = Consistency::BoundedStaleness;
+        let account = account_json("a", "https://node:8081/", "West US", level);
         assert_eq!(
             account["userConsistencyPolicy"],
             json!({

@@ -81,7 +81,12 @@ pub fn sum(charges: impl IntoIterator<Item = f64>) -> f64 {
 pub fn format(charge: f64) -> String {
     // Charges have two decimals and are small: integers are quicker than exact decimal expansion.
     let hundredths = (charge * 100.0).round() as u64;
-    format!("{}.{:02}", hundredths / 100, hundredths % 100)
+    let mut digits = itoa::Buffer::new();
+    let mut text = String::with_capacity(8);
+    text.push_str(digits.format(hundredths / 100));
+    text.push_str(if hundredths % 100 < 10 { ".0" } else { "." });
+    text.push_str(digits.format(hundredths % 100));
+    text
 }
 
 fn step(bytes: usize) -> f64 {

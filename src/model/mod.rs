@@ -7,6 +7,7 @@ pub mod binary_json;
 pub mod catalog;
 pub mod charge;
 pub mod checks;
+pub mod consistency;
 pub mod container;
 pub mod epk;
 pub mod error;

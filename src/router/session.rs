@@ -62,6 +62,9 @@ fn parse_part(part: &str) -> Result<Part> {
     })
 }
 
+/// Room for the token of one range.
+const TOKEN_BYTES_USUAL: usize = 32;
+
 /// The ranges that an answer came from, each with an LSN that the answer is at least as new as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
@@ -96,9 +99,18 @@ impl Served {
 
     /// The session token that the answer carries: a part for every range, as clients take them apart.
     pub fn token(&self, version: i64) -> String {
-        let mut token = format!("{}:{version}#{}", self.range_id, self.lsn);
-        for (range_id, lsn) in &self.more {
-            token.push_str(&format!(",{range_id}:{version}#{lsn}"));
+        let mut token = String::with_capacity(TOKEN_BYTES_USUAL);
+        let mut digits = itoa::Buffer::new();
+        let first = (self.range_id, self.lsn);
+        for (range_id, lsn) in [&first].into_iter().chain(&self.more) {
+            if !token.is_empty() {
+                token.push(',');
+            }
+            token.push_str(digits.format(*range_id));
+            token.push(':');
+            token.push_str(digits.format(version));
+            token.push('#');
+            token.push_str(digits.format(*lsn));
         }
         token
     }

@@ -338,15 +338,30 @@ impl Shard {
     }
 }
 
+/// Until the moment at which all replicas of the node look at the clock.
+fn until_next_tick() -> Duration {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    let passed = START.get_or_init(std::time::Instant::now).elapsed();
+    let tick = PURGE_TICK.as_millis() as u64;
+    Duration::from_millis(tick - passed.as_millis() as u64 % tick)
+}
+
 impl Actor for Shard {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
-        context.run_interval(PURGE_TICK, |shard, context| {
-            shard.probe_disk(context);
-            shard.purge(context);
-            shard.tick_index(context);
-            shard.clear(context);
+        // Hundreds of replicas at rest wake their thread together, not one after the other.
+        let first = match self.place {
+            Place::Alone => Duration::ZERO,
+            Place::Leads(_) | Place::Follows { .. } => until_next_tick(),
+        };
+        context.run_later(first, |_, context| {
+            context.run_interval(PURGE_TICK, |shard, context| {
+                shard.probe_disk(context);
+                shard.purge(context);
+                shard.tick_index(context);
+                shard.clear(context);
+            });
         });
     }
 }

@@ -33,7 +33,10 @@ impl Command {
                     .map(|version| version.terms.journal_bytes());
                 terms.sum()
             }
-            Change::SetDefaultTtl(_) | Change::BeginIndex(_) | Change::DropRetiredIndex => 0,
+            Change::SetDefaultTtl(_)
+            | Change::BeginIndex(_)
+            | Change::DropRetiredIndex
+            | Change::Check(_) => 0,
         });
         values.map(|bytes| bytes + OVERHEAD_BYTES).sum()
     }
@@ -64,6 +67,8 @@ pub enum Change {
     FillIndex(IndexSlice),
     /// Removes what a retired generation of the index has left.
     DropRetiredIndex,
+    /// Changes nothing: each replica says what it holds here, under this number.
+    Check(u64),
 }
 
 /// What a change of one item does to the index, so that who applies it needs no policy.

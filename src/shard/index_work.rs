@@ -144,7 +144,7 @@ impl Shard {
                     self.decided.index.advance(slice.generation, slice.cursor);
                 }
                 Change::DropRetiredIndex => self.decided.index.forget_retired(),
-                Change::SetDefaultTtl(_) => {}
+                Change::SetDefaultTtl(_) | Change::Check(_) => {}
             }
         }
     }
@@ -198,6 +198,7 @@ impl Shard {
             end,
             &self.decided.rules,
             self.view.clock.now(),
+            self.indexer.users_at_work(),
         );
         let mut slice = match slice {
             Ok(slice) => slice,
@@ -310,7 +311,10 @@ pub(super) fn follow(view: &ShardView, commands: &[Command]) {
                 .new_shapes
                 .iter()
                 .for_each(|new| learn(slice.generation, new)),
-            Change::SetDefaultTtl(_) | Change::BeginIndex(_) | Change::DropRetiredIndex => {}
+            Change::SetDefaultTtl(_)
+            | Change::BeginIndex(_)
+            | Change::DropRetiredIndex
+            | Change::Check(_) => {}
         }
     }
 }

@@ -6,10 +6,12 @@
 //! answers them on the caller's thread from what is committed.
 
 pub mod actor;
+pub mod check;
 pub mod command;
 pub mod commit;
 pub mod facts;
 pub mod feed;
+pub mod freshness;
 pub mod generation;
 mod groups;
 pub mod heritage;
@@ -29,8 +31,10 @@ pub mod select;
 pub mod split;
 mod split_work;
 pub mod state;
+mod sums;
 pub mod transaction;
 pub mod view;
+mod whereabouts;
 
 #[cfg(test)]
 mod tests;

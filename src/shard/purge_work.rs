@@ -10,7 +10,7 @@ use super::{
     command::Purge,
     purge::{self, Slice},
 };
-use crate::store::keys;
+use crate::{store::keys, telemetry::requests};
 
 /// The share of dead bytes at which the files are rewritten, in percent: a dead byte costs at most four written ones.
 const COMPACT_DEAD_PERCENT: u64 = 25;
@@ -121,7 +121,9 @@ impl Shard {
         let Some(started) = self.purger.slice_started.take() else {
             return;
         };
-        let duty = purge::duty_percent(self.purger.lag_seconds, !self.next.is_empty());
+        // A request that reads does not come by here, but it wants the same cores and the same disk.
+        let users_waiting = !self.next.is_empty() || requests::in_flight() > 0;
+        let duty = purge::duty_percent(self.purger.lag_seconds, users_waiting);
         if self.purger.more {
             self.view.counters.set_purger_duty(duty);
             context.run_later(purge::rest_after(started.elapsed(), duty), Self::purge);

@@ -21,12 +21,13 @@ use crate::{
     },
 };
 
-/// Versions entered in one slice.
-const SLICE_VERSIONS_MAX: usize = 128;
+/// Versions entered in one slice while users are not at work, and while they are: their writes wait for it, both while it is made and in its group.
+const SLICE_VERSIONS_IDLE_MAX: usize = 128;
+const SLICE_VERSIONS_BUSY_MAX: usize = 24;
 /// Bytes of items read for one slice; the first one always is.
 const SLICE_BYTES_MAX: usize = 1024 * 1024;
-/// Entries of the feed looked at in one slice.
-const SLICE_ENTRIES_MAX: usize = 4 * SLICE_VERSIONS_MAX;
+/// Entries of the feed looked at in one slice, for each version that it may enter.
+const SLICE_ENTRIES_PER_VERSION_MAX: usize = 4;
 
 /// The share of time that the work may take while users are at work, and while they are not, in percent.
 const DUTY_PERCENT_BUSY: u32 = 20;
@@ -35,8 +36,17 @@ const DUTY_PERCENT_IDLE: u32 = 90;
 /// How many transactions a lazy index may be behind before it no longer waits for users to pause.
 pub const LAZY_LAG_TRANSACTIONS_MAX: u64 = 10_000;
 
+/// How much is entered in one slice.
+fn versions_max(users_at_work: bool) -> usize {
+    if users_at_work {
+        SLICE_VERSIONS_BUSY_MAX
+    } else {
+        SLICE_VERSIONS_IDLE_MAX
+    }
+}
+
 /// Collects the next stretch for a generation.
-#[expect(clippy::too_many_arguments, reason = "all that a slice depends on")]
+#[expect(clippy::too_many_arguments, reason = "all that it depends on, named")]
 pub fn slice(
     engine: &Engine,
     overlay: &Overlay,
@@ -46,7 +56,9 @@ pub fn slice(
     end: keys::Position,
     rules: &ExpiryRules,
     now: i64,
+    users_at_work: bool,
 ) -> Result<IndexSlice, EngineError> {
+    let versions_max = versions_max(users_at_work);
     let mut slice = IndexSlice {
         generation: generation.number,
         cursor: generation.cursor,
@@ -55,7 +67,7 @@ pub fn slice(
     };
     let mut bytes = 0;
     let mut scan = engine.scan(&keys::feed(generation.cursor), &keys::feed(end));
-    for _ in 0..SLICE_ENTRIES_MAX {
+    for _ in 0..SLICE_ENTRIES_PER_VERSION_MAX * versions_max {
         let Some((key, value)) = scan.entry()? else {
             slice.cursor = end;
             break;
@@ -63,7 +75,7 @@ pub fn slice(
         let (position, version) = keys::feed_position(key)
             .zip(VersionRef::decode(value))
             .ok_or_else(|| damaged("feed"))?;
-        if slice.versions.len() >= SLICE_VERSIONS_MAX
+        if slice.versions.len() >= versions_max
             || (bytes > 0 && bytes + version.size as usize > SLICE_BYTES_MAX)
         {
             break;

@@ -11,8 +11,10 @@ use std::{
 use bytes::Bytes;
 
 use super::{
+    check::{self, Checks},
     command::{Change, Command, ExpiredVersion, Purge, Superseded},
     commit::{self, CommitLog, Group, OnCommitted, Waiting},
+    freshness::Currency,
     host::ShardHandle,
     index_work,
     state::ShardState,
@@ -37,8 +39,10 @@ use crate::{
 const ENTRY_BYTES: usize = 1024 * 1024;
 
 pub struct Replica {
-    group: GroupId,
-    driver: Driver,
+    pub(super) group: GroupId,
+    pub(super) driver: Driver,
+    pub(super) currency: Currency,
+    pub(super) checks: Checks,
     view: Arc<ShardView>,
     handle: Weak<ShardHandle>,
     inner: Mutex<Inner>,
@@ -103,6 +107,8 @@ impl Replica {
         Arc::new(Self {
             group,
             driver,
+            currency: Currency::default(),
+            checks: Checks::default(),
             view,
             handle,
             inner: Mutex::default(),
@@ -118,6 +124,7 @@ impl Replica {
             }
             None => 0,
         };
+        self.currency.set_applied(applied);
         let machine: Arc<dyn StateMachine> = Arc::clone(self) as _;
         self.driver.add(self.group, machine, applied);
         Ok(())
@@ -229,14 +236,34 @@ impl Replica {
             state.store(&mut batch);
         }
         batch.put(keys::APPLIED, index.to_be_bytes());
+        let begun = self.view.sums.begin(commands);
         // The log has it: after a crash it is applied again.
         self.view.engine.write(batch, Durability::Buffered)?;
+        self.view.sums.settle(begun);
         applied.state = state;
         // Who is not behind the log brings nothing back that was expired by its time, should it lead one day.
         self.view.clock.raise(state.ts);
         let counter = &self.view.counters.commands;
         counter.fetch_add(commands.len() as u64, Ordering::Relaxed);
         self.view.publish(&state);
+        self.currency.set_applied(index);
+        Ok(state)
+    }
+
+    /// Applies commands up to each of these places, given as a number of commands and an index; between two of them replicas are compared.
+    fn write_in_places(
+        &self,
+        mut commands: &mut [Command],
+        places: &[(usize, u64)],
+    ) -> Result<ShardState, EngineError> {
+        let (mut state, mut written) = (self.view.state(), 0);
+        for (count, index) in places {
+            let (here, later) = commands.split_at_mut(count - written);
+            state = self.write(here, *index)?;
+            self.checks.begin(&self.view, here, state);
+            commands = later;
+            written = *count;
+        }
         Ok(state)
     }
 
@@ -256,7 +283,16 @@ impl StateMachine for Replica {
         let terms: Vec<u64> = entries.iter().map(|entry| entry.term).collect();
         let mut submitted = self.take_submitted(last).into_iter().peekable();
         let (mut commands, mut ours) = (Vec::new(), Vec::new());
+        // Replicas are compared right after an entry, whatever is applied together with it.
+        let mut places = Vec::new();
         for entry in entries {
+            if check::asks(
+                commands
+                    .get(places.last().map_or(0, |(count, _)| *count)..)
+                    .unwrap_or_default(),
+            ) {
+                places.push((commands.len(), entry.index - 1));
+            }
             let own = submitted.next_if(|own| own.index == entry.index);
             match own {
                 Some(own) if own.term == entry.term => {
@@ -277,7 +313,8 @@ impl StateMachine for Replica {
             commands.extend(decoded);
         }
         submitted.for_each(|lost| lost.rest.abandon());
-        let state = match self.write(&mut commands, last) {
+        places.push((commands.len(), last));
+        let state = match self.write_in_places(&mut commands, &places) {
             Ok(state) => state,
             Err(failure) => {
                 commit::poison(&self.view, &failure);

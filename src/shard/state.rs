@@ -131,6 +131,7 @@ impl ShardState {
                     }
                     self.index.forget_retired();
                 }
+                Change::Check(_) => {}
             }
         }
         self.lsn = command.lsn;

@@ -15,7 +15,9 @@ use super::{
     indexing::LiveIndex,
     intake::Intake,
     state::ShardState,
+    sums::Sums,
     transaction::{self, Done},
+    whereabouts::Whereabouts,
 };
 use crate::{
     clock::Clock,
@@ -50,6 +52,10 @@ pub struct ShardView {
     live_indexes: ArcSwap<Vec<Arc<LiveIndex>>>,
     /// Where requests wait for the actor.
     pub(super) intake: Intake,
+    /// What stretches of the index come to.
+    pub(super) sums: Sums,
+    /// Where items are that queries have found.
+    pub(super) whereabouts: Whereabouts,
     /// The commit log's own: what is applied, and by which of the shard's owners.
     pub(super) applied: Mutex<Applied>,
 }
@@ -203,6 +209,8 @@ impl ShardView {
             has_foreign: AtomicBool::new(false),
             live_indexes: ArcSwap::default(),
             intake: Intake::default(),
+            sums: Sums::default(),
+            whereabouts: Whereabouts::default(),
             applied: Mutex::new(Applied { state, epoch: 0 }),
         }
     }
@@ -475,6 +483,16 @@ pub struct Judge {
 impl Judge {
     pub fn is_live(&self, ts: i64, ttl: ItemTtl) -> bool {
         !self.rules.is_expired(ts, ttl, self.now)
+    }
+
+    pub fn now(&self) -> i64 {
+        self.now
+    }
+
+    /// The rules, unless a change of them is under way.
+    pub fn rules(&self) -> Option<ExpiryRules> {
+        let is_settled = self.rules.pending.is_empty();
+        is_settled.then_some(self.rules.committed)
     }
 
     /// As [`ShardView::due`].

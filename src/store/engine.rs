@@ -11,12 +11,12 @@ use std::{
 };
 
 use rocksdb::{
-    BlockBasedOptions, Cache, CompactionDecision, DB, DBCompressionType, DBPinnableSlice,
-    DBRawIterator, DBRecoveryMode, DataBlockIndexType, LogLevel, Options, ReadOptions, WriteBatch,
-    WriteBufferManager, WriteOptions, checkpoint::Checkpoint,
+    BlockBasedOptions, Cache, ColumnFamilyDescriptor, CompactionDecision, DB, DBCompressionType,
+    DBPinnableSlice, DBRawIterator, DBRecoveryMode, DataBlockIndexType, LogLevel, Options,
+    ReadOptions, WriteBatch, WriteBufferManager, WriteOptions, checkpoint::Checkpoint,
 };
 
-use super::{index_entry, journal_tail, keys};
+use super::{index_entry, journal_tail, keys, sweeper::Sweepers};
 use crate::{config::Storage, model::ttl::ItemTtl};
 
 /// Bits a key in the bloom filters: about one false positive in a hundred.
@@ -35,6 +35,8 @@ const DIARY_FILES_MAX: usize = 2;
 /// How far the engine reads ahead when a lane or a feed is walked.
 const SCAN_READAHEAD_BYTES: usize = 128 * 1024;
 
+/// The engine's only column family.
+const FAMILY: &str = "default";
 /// Levels of sorted files, the engine's default.
 const LEVELS: usize = 7;
 /// Room that a disk must have before it is trusted again.
@@ -211,7 +213,8 @@ impl ExpiryHorizon {
         }
     }
 
-    fn judge(&self, key: &[u8], value: &[u8]) -> CompactionDecision {
+    /// Whether a rewriting of files keeps an entry.
+    pub(super) fn judge(&self, key: &[u8], value: &[u8]) -> CompactionDecision {
         let dead = keys::expiry_bytes(key, value)
             .and_then(index_entry::decode)
             .is_some_and(|(ts, ttl)| self.is_dead(ts, ttl));
@@ -284,11 +287,10 @@ impl Engine {
         let torn_bytes = journal_tail::torn_bytes(folder)?;
         let horizon = Arc::new(ExpiryHorizon::default());
         let mut options = shared.options();
-        let judge = Arc::clone(&horizon);
-        options.set_compaction_filter(c"expired index entries", move |_, key, value| {
-            judge.judge(key, value)
-        });
-        let db = DB::open(&options, folder)?;
+        options.set_compaction_filter_factory(Sweepers(Arc::clone(&horizon)));
+        // Named, because lookups of several keys ask for it.
+        let family = ColumnFamilyDescriptor::new(FAMILY, options.clone());
+        let db = DB::open_cf_descriptors(&options, folder, [family])?;
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
         Ok(Self {
@@ -450,6 +452,23 @@ pub struct Snapshot<'a> {
 impl<'a> Snapshot<'a> {
     pub fn get(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'a>>, EngineError> {
         Ok(self.db.get_pinned_opt(key, &self.options)?)
+    }
+
+    /// The values of several keys, in their order: the lookups share work.
+    pub fn get_all<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+    ) -> Result<Vec<Option<DBPinnableSlice<'a>>>, EngineError> {
+        match (keys, self.db.cf_handle(FAMILY)) {
+            ([], _) => Ok(Vec::new()),
+            ([_, _, ..], Some(family)) => {
+                let found = self
+                    .db
+                    .batched_multi_get_cf_opt(family, keys, false, &self.options);
+                Ok(found.into_iter().collect::<Result<_, _>>()?)
+            }
+            _ => keys.iter().map(|key| self.get(key.as_ref())).collect(),
+        }
     }
 
     /// A cursor over `from <= key < to`; it stands nowhere until it is sent somewhere.

@@ -8,5 +8,6 @@ pub mod index_entry;
 pub mod journal_tail;
 pub mod keys;
 pub mod log_keys;
+mod sweeper;
 
 pub use engine::{Batch, Engine, EngineError, SharedResources};

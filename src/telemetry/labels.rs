@@ -93,6 +93,19 @@ closed_set! {
     }
 }
 
+closed_set! {
+    /// How an operation of the load driver ended.
+    BenchOutcome {
+        /// With an answer that had to be expected, 404 for an item that is gone included.
+        Ok = "ok",
+        /// The server asked to come back later (429).
+        Throttled = "throttled",
+        Failed = "failed",
+        /// The connection broke, or no answer came in time.
+        Unanswered = "unanswered",
+    }
+}
+
 /// The status codes that a node answers with.
 pub const STATUS_CODES: [u16; 22] = [
     200, 201, 204, 207, 304, 400, 401, 403, 404, 405, 408, 409, 410, 412, 413, 424, 429, 449, 500,
@@ -119,29 +132,28 @@ pub const VERSION: Label = Label {
     values: Values::Version,
 };
 
-/// Of the load driver: the requests that it sends, how they ended, and what a checked answer got wrong.
+/// Of the load driver, as its reports spell them: what it does, how that ended, and what a checked answer got wrong.
 pub const BENCH_OPERATION: Label = listed(
     "operation",
     &[
         "read",
-        "create",
+        "update",
+        "insert",
         "upsert",
-        "replace",
-        "patch",
+        "scan",
+        "read_modify_write",
         "delete",
-        "query",
-        "change_feed",
-        "change_ttl",
     ],
 );
-pub const BENCH_OUTCOME: Label = listed("outcome", &["ok", "throttled", "failed", "unanswered"]);
+pub const BENCH_OUTCOME: Label = listed("outcome", BenchOutcome::TEXTS);
 pub const BENCH_VIOLATION: Label = listed(
     "kind",
     &[
         "expired_seen",
         "live_missing",
-        "write_lost",
-        "session_stale",
+        "lost_write",
+        "stale_read",
+        "wrong_content",
     ],
 );
 

@@ -3,6 +3,7 @@
 //! Whoever counts calls a function of its theme (`requests`, `expiry`, `commits`); each keeps its handles, so that counting looks nothing up. What can be
 //! read off when somebody asks (gauges of shards and of the process) is read off then, not kept up to date meanwhile.
 
+pub mod bench;
 pub mod commits;
 pub mod containers;
 pub mod expiry;

@@ -17,6 +17,8 @@ const CHARGES: &[f64] = &[1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 1_000.0
 const LAG_SECONDS: &[f64] = &[
     0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0, 3_600.0, 86_400.0,
 ];
+/// Of what must be 0: only what is not 0 falls into the others.
+const SEEN_LAG_SECONDS: &[f64] = &[0.0, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0];
 const GROUP_COMMANDS: &[f64] = &[
     1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1_024.0,
 ];
@@ -159,8 +161,8 @@ theme! {
         "Latency as the driver sees it; at a constant rate from the time at which the operation should have been sent.";
     BENCH_RATE_ASKED = Kind::Gauge, "bolide_bench_rate_asked", "operations a second", [],
         "The rate that the run asks for; 0 when it goes as fast as it can.";
-    BENCH_EXPIRY_LAG = Kind::Histogram(LAG_SECONDS), "bolide_bench_expiry_lag_seconds", "seconds", [],
-        "From the second in which an item fell due to the first answer without it.";
+    BENCH_EXPIRY_LAG = Kind::Histogram(SEEN_LAG_SECONDS), "bolide_bench_expiry_lag_seconds", "seconds", [],
+        "How long after its second an item was still seen, of every read of an item that was due. Must be 0.";
     BENCH_VIOLATIONS = Kind::Counter, "bolide_bench_violations_total", "violations", [BENCH_VIOLATION],
         "Answers that contradict the driver's model of what must be there. Must be 0.";
 }

@@ -238,9 +238,9 @@ def test_unknown_headers_and_odd_booleans_are_fine(node, container):
         assert create(node, container, {"id": "1", "pk": "p", "n": n}, **headers).status in (200, 201)
 
 
-def test_consistency_stronger_than_the_account_is_400(node, container):
+def test_a_node_of_its_own_has_every_consistency_level(node, container):
     container.create_item({"id": "1", "pk": "p"})
-    for level, status in [("Eventual", 200), ("Session", 200), ("Strong", 400), ("Sloppy", 400)]:
+    for level, status in [("Eventual", 200), ("Session", 200), ("Strong", 200), ("Sloppy", 400)]:
         answer = node.raw("GET", docs(container, "1"), headers={**KEY, "x-ms-consistency-level": level})
         assert answer.status == status, (level, answer)
 

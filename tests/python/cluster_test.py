@@ -249,7 +249,10 @@ def test_without_a_majority_nothing_is_acknowledged(cluster):
         "POST", "/dbs/shop/colls/items/docs", {"x-ms-documentdb-partitionkey": '["a"]'}, {"id": "after", "pk": "a"}
     )
     assert answer.status == 503, answer
-    # What is there can still be read.
+    # Nor is anything read: the others might have changed what is in force.
+    answer = nodes[1].raw("GET", "/dbs/shop/colls/items/docs/before", {"x-ms-documentdb-partitionkey": '["a"]'})
+    assert answer.status == 503, answer
+    nodes[2].start()
     assert at(nodes[1]).read_item("before", "a")["id"] == "before"
 
 

@@ -63,7 +63,7 @@ def faulty_node(new_node, faults):
     """Makes a node whose disk fails while its trigger file exists, which notes what became durable in its syncs file, and
     whose wall clock is ahead by what its clock file says."""
 
-    def make(**options):
+    def make(started=True, **options):
         node = new_node(start=False, **options)
         node.data.mkdir()
         node.trigger = node.folder / "trigger"
@@ -74,7 +74,7 @@ def faulty_node(new_node, faults):
             "FAULTS_TRIGGER": str(node.trigger), "FAULTS_SYNCS": str(node.syncs),
             "FAULTS_CLOCK": str(node.wall_clock),
         }  # fmt: skip
-        return node.start()
+        return node.start() if started else node
 
     return make
 

@@ -16,8 +16,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.ticker import FuncFormatter  # noqa: E402
 
-from dashboards import Exporter, Prometheus, dashboard, fill, panels  # noqa: E402
-from dashboards_test import driver_metrics, load  # noqa: E402
+from dashboards import Driver, Prometheus, dashboard, fill, panels  # noqa: E402
+from dashboards_test import load  # noqa: E402
 from node import Node  # noqa: E402
 
 SECONDS = 90
@@ -71,8 +71,12 @@ def draw_series(axes, panel, series, now):
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value, defaults["unit"])))
     axes.minorticks_off()
     axes.grid(color=GRID, linewidth=0.5)
-    if len(series) <= 12:
-        axes.legend(fontsize=6, frameon=False, labelcolor=INK, ncols=4, loc="upper left")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:.0f} s"))
+    if len(series) <= 12 and any(labels for labels, _ in series):
+        # Below the plot, where it covers no line.
+        axes.legend(fontsize=6, frameon=False, labelcolor=INK, ncols=6, loc="upper left", bbox_to_anchor=(0, -0.1), borderaxespad=0)
+    if not any(points for _, points in series):
+        axes.text(0.5, 0.5, "none", ha="center", va="center", fontsize=8, color=INK, transform=axes.transAxes)
 
 
 def answers(prometheus, panel, variables):
@@ -94,12 +98,15 @@ def draw(board, prometheus, path):
     height = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in every)
     figure = plt.figure(figsize=(WIDTH_INCHES, height * ROW_INCHES), facecolor="#111217")
     now = time.time()
+    for row in (panel for panel in board["panels"] if panel["type"] == "row"):
+        # In the middle of its place in the grid.
+        figure.text(0.004, 1 - (row["gridPos"]["y"] + 0.65) / height, row["title"], fontsize=9, color=INK, weight="bold")
     for panel in every:
         grid = panel["gridPos"]
         left, width = grid["x"] / COLUMNS, grid["w"] / COLUMNS
         bottom, tall = 1 - (grid["y"] + grid["h"]) / height, grid["h"] / height
         is_stat = panel["type"] == "stat"
-        margin = (0.004, 0.012) if is_stat else (0.04, 0.028)
+        margin = (0.004, 0.012) if is_stat else (0.04, 0.045)
         axes = figure.add_axes([left + margin[0], bottom + margin[1], width - margin[0] - 0.006, tall - margin[1] - 0.03])
         axes.set_facecolor(PAPER)
         axes.set_title(panel["title"], fontsize=8, color=INK, loc="left", pad=3)
@@ -112,7 +119,7 @@ def draw(board, prometheus, path):
 
 
 def main(name, path):
-    node, driver, stop = Node(), Exporter(driver_metrics()), threading.Event()
+    node, driver, stop = Node(), Driver(), threading.Event()
     prometheus = Prometheus([node.health_port], driver.port)
     database = node.client().create_database("shop")
     for container, ttl in (("sessions", 5), ("carts", 20)):

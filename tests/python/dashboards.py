@@ -1,18 +1,18 @@
 """The dashboards as the tests and the picture see them, and a Prometheus of one's own that watches a node."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
-import threading
 import time
 import urllib.parse
 import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from node import free_ports, wait_until
+from node import binary, free_ports, settings_free, wait_until
 
 FOLDER = Path(__file__).parent.parent.parent / "dashboards"
 PROMETHEUS = FOLDER / "prometheus"
@@ -108,25 +108,70 @@ class Prometheus:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class Exporter:
-    """Serves a text as metrics, a new one for each scrape."""
+# Little of everything, and reads of items right after they expired.
+DRIVER_WORKLOAD = """
+about = "for the dashboard of the driver"
+[container]
+default_ttl = -1
+[items]
+count = 200
+ttl = 1
+[operations]
+read = 10
+insert = 5
+update = 2
+[keys]
+distribution = "recent"
+recent_seconds = 3
+[run]
+connections = 4
+seconds = 3600
+warm_up_seconds = 0
+rate = 400
+"""
 
-    def __init__(self, text):
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                body = text().encode()
-                self.send_response(200)
-                self.send_header("content-type", "text/plain; version=0.0.4")
-                self.end_headers()
-                self.wfile.write(body)
 
-            def log_message(self, *_):
-                pass
+class Driver:
+    """A load driver at work on a node of its own, with its metrics on a port of its own."""
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self.server.server_address[1]
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+    def __init__(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="bolide-driver-"))
+        (self.folder / "dashboard.toml").write_text(DRIVER_WORKLOAD)
+        with open(self.folder / "table", "wb") as table, open(self.folder / "log", "wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    str(binary()), "bench", "run", str(self.folder / "dashboard.toml"), "--metrics-port", "0",
+                    "--data-path", str(self.folder),
+                ],
+                stdout=table, stderr=log, env=settings_free(os.environ),
+            )  # fmt: skip
+        try:
+            self.port = int(wait_until(self.told_port, "the driver says where its metrics are"))
+        except BaseException:
+            self.close()
+            raise
+
+    def log(self):
+        return (self.folder / "log").read_text(errors="replace")
+
+    def table(self):
+        return (self.folder / "table").read_text(errors="replace")
+
+    def told_port(self):
+        assert self.process.poll() is None, self.log()
+        told = re.search(r"http://127\.0\.0\.1:(\d+)/metrics", self.log())
+        return told and told.group(1)
+
+    def metrics(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
+            return answer.read().decode()
+
+    def stop(self):
+        """Ends it as Ctrl-C does; its exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(60)
 
     def close(self):
-        self.server.shutdown()
-        self.server.server_close()
+        if self.process.poll() is None:
+            self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -12,8 +12,8 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from dashboards import FOLDER, NAMES, PROMETHEUS, Exporter, Prometheus, dashboard, fill, panels
-from metrics import OF_THE_DRIVER, listed_metrics, listed_values
+from dashboards import FOLDER, NAMES, PROMETHEUS, Driver, Prometheus, dashboard, fill, panels
+from metrics import OF_THE_DRIVER, Exported, listed_metrics, listed_values
 from node import Node, wait_until
 
 # A panel may need some scrapes before it has rates to show.
@@ -24,7 +24,7 @@ DATA_SECONDS_MAX = 60
 def watched():
     """A Prometheus that has watched a loaded node, an idle one, and a driver."""
     nodes = [Node(environment={"BOLIDE_LIMITS__ENFORCE_THROUGHPUT": "true"}), Node()]
-    driver = Exporter(driver_metrics())
+    driver = Driver()
     stop = threading.Event()
     worker = threading.Thread(target=load, args=(nodes[0], stop))
     prometheus = None
@@ -61,30 +61,6 @@ def load(node, stop, database="d", container="c"):
         if number % 10 == 0:
             node.raw("POST", path, query, {"query": "SELECT VALUE COUNT(1) FROM c"}, connection=connection)
     connection.close()
-
-
-def driver_metrics():
-    """What a driver exports that has sent some of everything: the metrics that the README lists, growing with every scrape."""
-    metrics, values = listed_metrics(OF_THE_DRIVER), listed_values(OF_THE_DRIVER)
-    scrapes = itertools.count(1)
-
-    def text():
-        count, lines = next(scrapes) * 10, []
-        for name, (kind, labels) in metrics.items():
-            lines.append(f"# TYPE {name} {kind}")
-            for chosen in itertools.product(*(values[label] for label in labels)):
-                pairs = [f'{label}="{value}"' for label, value in zip(labels, chosen)]
-                if kind == "histogram":
-                    for bound in ("0.001", "0.01", "+Inf"):
-                        bucket = ",".join([*pairs, f'le="{bound}"'])
-                        lines.append(f"{name}_bucket{{{bucket}}} {count}")
-                    plain = ",".join(pairs)
-                    lines += [f"{name}_sum{{{plain}}} {count * 0.001}", f"{name}_count{{{plain}}} {count}"]
-                else:
-                    lines.append(f"{name}{{{','.join(pairs)}}} {0 if 'violations' in name else count}")
-        return "\n".join(lines) + "\n"
-
-    return text
 
 
 def queries(name):
@@ -145,6 +121,33 @@ def test_metrics_are_exported_as_promtool_wants_them(node):
     done = subprocess.run(["promtool", "check", "metrics"], input=exported, capture_output=True)
     complaints = [line for line in done.stderr.decode().splitlines() if not line.startswith("process_cpu_seconds_total ")]
     assert not complaints
+
+
+def test_the_driver_exports_what_the_readme_lists_and_ends_with_its_report():
+    driver = Driver()
+    try:
+        wait_until(lambda: Exported(driver.metrics()).value("bolide_bench_expiry_lag_seconds_count"), "items that are due were read")
+        told = Exported(driver.metrics())
+        metrics, values = listed_metrics(OF_THE_DRIVER), listed_values(OF_THE_DRIVER)
+        assert told.kinds == {name: kind for name, (kind, _) in metrics.items()}
+        for name, labels, _ in told.series:
+            listed = metrics[re.sub("_(bucket|sum|count)$", "", name)][1]
+            assert set(labels) - {"le"} == set(listed), name
+            assert all(labels[label] in values[label] for label in listed), (name, labels)
+        for operation in ("read", "insert", "update"):
+            done = told.value("bolide_bench_operations_total", operation=operation)
+            assert done > 0 and done == told.value("bolide_bench_latency_seconds_count", operation=operation)
+        assert told.value("bolide_bench_operations_total", operation="scan") is None, "only what the workload does"
+        assert told.value("bolide_bench_operations_total") == told.value("bolide_bench_operations_total", outcome="ok")
+        assert told.value("bolide_bench_rate_asked") == 400
+        kinds = [labels["kind"] for name, labels, value in told.series if name == "bolide_bench_violations_total" and value == 0]
+        assert sorted(kinds) == sorted(values["kind"])
+        due = told.value("bolide_bench_expiry_lag_seconds_count")
+        assert told.value("bolide_bench_expiry_lag_seconds_bucket", le="0") == due, "nobody saw an item after its second"
+        assert driver.stop() == 0, driver.log()
+        assert "every answer was right" in driver.table()
+    finally:
+        driver.close()
 
 
 def test_dashboards_and_rules_ask_only_for_metrics_that_exist():

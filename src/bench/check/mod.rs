@@ -16,4 +16,4 @@ pub use judge::{Checker, Exchange, Lag, Verdict};
 pub use model::{Expectation, Life, Ticket};
 pub use seen::{Seen, seen_items};
 pub use server_clock::ServerClock;
-pub use violation::{Evidence, Kind};
+pub use violation::{Evidence, Kind, Violations};

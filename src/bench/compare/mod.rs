@@ -35,8 +35,11 @@ const TTL_SECONDS: u64 = 86_400;
 /// Share of a measurement's length that warms up before it.
 const WARM_UP_SHARE: f64 = 0.2;
 const FILL_SECONDS_MAX: u64 = 600;
-/// How long the doomed items live: as long as writing them may take.
-const DOOM_SECONDS: u64 = 10;
+/// How long the doomed items live, at most and at least: as long as writing them may take.
+const DOOM_SECONDS_MAX: u64 = 10;
+const DOOM_SECONDS_MIN: u64 = 3;
+/// So many of them make it a second longer.
+const DOOMED_PER_SECOND: u64 = 1_000;
 /// After this they count as not removed.
 const PURGE_SECONDS_MAX: f64 = 120.0;
 const PURGE_POLL: Duration = Duration::from_millis(20);
@@ -293,11 +296,12 @@ async fn purge(options: &CompareBench, peer: &Peer) -> Result<Option<f64>> {
         Host::Bolide(node) => node.counter(PURGED).await?,
         _ => 0,
     };
-    let due = unix_seconds() + DOOM_SECONDS;
-    fill(peer, first..first + count, DOOM_SECONDS).await?;
+    let lifetime = (count / DOOMED_PER_SECOND).clamp(DOOM_SECONDS_MIN, DOOM_SECONDS_MAX);
+    let due = unix_seconds() + lifetime;
+    fill(peer, first..first + count, lifetime).await?;
     if unix_seconds() + 1 > due {
         return Err(Error::unavailable(format!(
-            "{} took longer than {DOOM_SECONDS} s to write {count} items: lower --doomed",
+            "{} took longer than {lifetime} s to write {count} items: lower --doomed",
             peer.name
         )));
     }

@@ -74,7 +74,11 @@ fn tiles(summary: &Summary) -> String {
                 "{} reads after their second",
                 grouped(lag.reads_of_due_items as f64)
             ),
-            if lag.max_seconds > 0.0 { "bad" } else { "good" },
+            match lag.reads_of_due_items {
+                0 => "",
+                _ if lag.max_seconds > 0.0 => "bad",
+                _ => "good",
+            },
         ),
         (
             "purge lag p99",
@@ -95,13 +99,17 @@ fn tiles(summary: &Summary) -> String {
         ),
         (
             "checked",
-            if is_right {
-                "right".to_owned()
-            } else {
-                "WRONG".to_owned()
+            match (is_right, summary.is_checked) {
+                (false, _) => "WRONG".to_owned(),
+                (true, true) => "right".to_owned(),
+                (true, false) => "–".to_owned(),
             },
             summary.verdict(),
-            if is_right { "good" } else { "bad" },
+            match (is_right, summary.is_checked) {
+                (false, _) => "bad",
+                (true, true) => "good",
+                (true, false) => "",
+            },
         ),
     ];
     let mut text = "<section class=\"tiles\">".to_owned();
@@ -117,7 +125,7 @@ fn tiles(summary: &Summary) -> String {
 }
 
 fn table(summary: &Summary) -> String {
-    let mut text = "<table><tr><th>operation<th>achieved /s<th>count<th>p50 ms<th>p90 ms<th>p99 ms\
+    let mut text = "<div class=\"wide\"><table><tr><th>operation<th>achieved /s<th>count<th>p50 ms<th>p90 ms<th>p99 ms\
         <th>p99.9 ms<th>max ms<th>errors by status</tr>"
         .to_owned();
     for operation in summary.operations.iter().chain([&summary.all]) {
@@ -147,7 +155,7 @@ fn table(summary: &Summary) -> String {
     }
     let _ = writeln!(
         text,
-        "</table><p class=\"lag\">expiry lag, items seen: {}<br>expiry lag, purge: {}</p>",
+        "</table></div><p class=\"lag\">expiry lag, items seen: {}<br>expiry lag, purge: {}</p>",
         escaped(&summary.seen_lag_shown()),
         escaped(&summary.purge_lag_shown()),
     );
@@ -266,7 +274,7 @@ fn curve(summary: &Summary) -> Plot<'static> {
 fn section(text: &mut String, title: &str, note: &str, plot: &Plot<'_>) {
     let _ = writeln!(
         text,
-        "<section class=\"plot\"><h2>{title}</h2><p>{note}</p>{}{}</section>",
+        "<section class=\"plot\"><h2>{title}</h2><p>{note}</p>{}<div class=\"wide\">{}</div></section>",
         plot.legend(),
         plot.svg(),
     );

@@ -10,6 +10,7 @@ use actix_web::web::{self, Bytes, Data};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
 use serde_json::{Value, json};
 
+use super::recorder::Outlets;
 use super::summary::Summary;
 use super::target::Target;
 use super::{Job, execute};
@@ -238,7 +239,7 @@ fn summary(lie: Lie, workload: &Value, length: Duration) -> Summary {
     let target = Target::of_port(serve(lie));
     event_loop()
         .unwrap()
-        .block_on(execute(&job, &target, None))
+        .block_on(execute(&job, &target, Outlets::default()))
         .unwrap()
 }
 

@@ -7,7 +7,9 @@ mod audit;
 mod feed;
 mod html;
 mod loader;
+mod metrics;
 mod plot;
+mod progress;
 mod recorder;
 mod shared;
 mod summary;
@@ -33,9 +35,9 @@ use super::options::RunBench;
 use super::pace::Pace;
 use super::request::container_link;
 use super::signer::{Signer, unix_seconds, unix_time};
-use super::workload::{self, Workload};
+use super::workload::{self, PARTITION_ITEMS, Workload};
 use crate::model::error::{Error, Result};
-use recorder::{HdrLog, Recorder};
+use recorder::{HdrLog, Outlets, Recorder};
 use shared::Shared;
 use summary::Summary;
 
@@ -45,6 +47,8 @@ const LOAD_SECONDS_MAX: u64 = 1_800;
 /// How long the readers of the change feed may take to come to its end after the last write.
 const DRAIN_SECONDS_MAX: u64 = 60;
 const AUDIT_SECONDS_MAX: u64 = 60;
+/// Warm-up of a peak, in relation to its length.
+const WARM_UP_SHARE: f64 = 0.2;
 /// Phases of a load.
 const WARM_UP: usize = 0;
 const MEASURED: usize = 1;
@@ -84,6 +88,24 @@ impl Job {
     }
 }
 
+/// Point reads as fast as they are answered, from a server that only answers; how many a second.
+pub async fn peak_of_reads(port: u16, connections: u32, length: Duration) -> Result<f64> {
+    let (name, mut workload) = workload::find("ycsb-c")?;
+    workload.items.count = PARTITION_ITEMS as u32;
+    let job = Job {
+        name,
+        workload,
+        connections,
+        warm_up: length.mul_f64(WARM_UP_SHARE),
+        length,
+        rate: None,
+        seed: 1,
+        is_checked: false,
+    };
+    let summary = execute(&job, &Target::of_port(port), Outlets::default()).await?;
+    Ok(summary.all.rate)
+}
+
 /// Runs a workload to its end, or to Ctrl-C; whether no answer was wrong.
 pub fn run(options: &RunBench) -> Result<bool> {
     let job = Job::new(options)?;
@@ -97,8 +119,12 @@ pub fn run(options: &RunBench) -> Result<bool> {
     let runtime = super::event_loop()?;
     let summary = runtime.block_on(async {
         let target = Target::open(&options.target).await?;
-        let hdr = options.hdr.as_deref().map(HdrLog::create).transpose()?;
-        execute(&job, &target, hdr).await
+        target.account.check().await?;
+        let outlets = Outlets {
+            hdr: options.hdr.as_deref().map(HdrLog::create).transpose()?,
+            exporter: metrics::serve(options.metrics_port)?,
+        };
+        execute(&job, &target, outlets).await
     })?;
     print!("{}", summary.table());
     if let Some(path) = &options.json {
@@ -114,13 +140,12 @@ pub fn run(options: &RunBench) -> Result<bool> {
 }
 
 /// Loads, measures, checks.
-pub async fn execute(job: &Job, target: &Target, hdr: Option<HdrLog>) -> Result<Summary> {
+pub async fn execute(job: &Job, target: &Target, outlets: Outlets) -> Result<Summary> {
     let account = &target.account;
-    account.check().await?;
     account.ensure_database().await?;
     let container = format!("{}-{:08x}", job.name, rand::random::<u32>());
     create(account, job, &container).await?;
-    let outcome = in_container(job, target, &container, hdr).await;
+    let outcome = in_container(job, target, &container, outlets).await;
     if !target.is_own() {
         // Whatever came before is what matters; the container's name says whose it was.
         let _ = account.delete_container(&container).await;
@@ -148,7 +173,7 @@ async fn in_container(
     job: &Job,
     target: &Target,
     container: &str,
-    hdr: Option<HdrLog>,
+    outlets: Outlets,
 ) -> Result<Summary> {
     let account = &target.account;
     let own: Vec<bool> = account.endpoints.iter().map(|e| e.is_loopback()).collect();
@@ -172,7 +197,7 @@ async fn in_container(
     let pace = Pace::new(job.rate);
     let load = start(account, scripts, pace.clone(), shared.operations.len())?;
     let feed = start_feed(job, account, &shared, container).await?;
-    let mut recorder = Recorder::new(job, &shared, target.health.clone(), hdr).await?;
+    let mut recorder = Recorder::new(job, &shared, target.health.clone(), outlets).await?;
     let is_interrupted = {
         let work = recorder.follow(job, &load, &shared);
         let changes = change_defaults(job, account, &shared, container);

@@ -131,7 +131,9 @@ impl Axis {
     fn new(scale: Scale, lowest: f64, highest: f64) -> Self {
         let (low, high) = match scale {
             Scale::Linear => {
-                let step = round_step(highest.max(1e-9) / STEPS);
+                // Nothing but zeros is drawn on an axis up to one.
+                let highest = if highest > 0.0 { highest } else { 1.0 };
+                let step = round_step(highest / STEPS);
                 (0.0, (highest / step).ceil().max(1.0) * step)
             }
             Scale::Logarithmic => {
@@ -211,6 +213,8 @@ mod tests {
         };
         let linear = labels(Scale::Linear, 0.0, 23_000.0);
         assert_eq!(linear, ["0", "5000", "10k", "15k", "20k", "25k"]);
+        let zeros = labels(Scale::Linear, 0.0, 0.0);
+        assert_eq!(zeros, ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
         let powers = labels(Scale::Logarithmic, 0.05, 70.0);
         assert_eq!(powers, ["0.01", "0.1", "1", "10", "100"]);
         assert_eq!(labels(Scale::Linear, 0.0, 0.0).first().unwrap(), "0");

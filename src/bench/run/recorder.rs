@@ -8,6 +8,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
+use super::metrics::Metrics;
+use super::progress;
 use super::shared::Shared;
 use super::summary::{Point, PointOperation, PurgeLag, Summary};
 use super::target::Target;
@@ -21,6 +23,7 @@ use crate::bench::metrics_text::Buckets;
 use crate::bench::report::grouped;
 use crate::clock;
 use crate::model::error::{Error, Result};
+use crate::telemetry::Exporter;
 
 const TICK: Duration = Duration::from_secs(1);
 /// Without a terminal a line is printed this often, in ticks.
@@ -84,9 +87,18 @@ fn unwritable(path: &str, error: &std::io::Error) -> Error {
     Error::bad_request(format!("cannot write '{path}': {error}"))
 }
 
+/// Where else the results of a run go while it runs.
+#[derive(Default)]
+pub struct Outlets {
+    pub hdr: Option<HdrLog>,
+    pub exporter: Option<Exporter>,
+}
+
 pub struct Recorder {
     begun: Instant,
     last_tick: Instant,
+    /// How long the run is meant to take.
+    planned: Duration,
     /// How long was measured.
     measured: Duration,
     /// By operation.
@@ -97,19 +109,21 @@ pub struct Recorder {
     purge_before: Buckets,
     purge_last: Buckets,
     hdr: Option<HdrLog>,
+    metrics: Metrics,
     is_terminal: bool,
 }
 
 impl Recorder {
     pub async fn new(
-        _job: &Job,
+        job: &Job,
         shared: &Shared,
         health: Option<Endpoint>,
-        hdr: Option<HdrLog>,
+        outlets: Outlets,
     ) -> Result<Self> {
         let mut recorder = Self {
             begun: Instant::now(),
             last_tick: Instant::now(),
+            planned: job.warm_up + job.length,
             measured: Duration::ZERO,
             totals: vec![Tally::default(); shared.operations.len()],
             lag: Lag::default(),
@@ -117,7 +131,8 @@ impl Recorder {
             health,
             purge_before: Buckets::default(),
             purge_last: Buckets::default(),
-            hdr,
+            hdr: outlets.hdr,
+            metrics: Metrics::new(outlets.exporter, &shared.operations, job.rate),
             is_terminal: std::io::stderr().is_terminal(),
         };
         recorder.purge_before = recorder.purge_lag().await;
@@ -156,9 +171,14 @@ impl Recorder {
         }
     }
 
-    /// What was under way when the load was told to end belongs to the last second.
+    /// What was under way when the load was told to end. It counts, but it is no second of its own:
+    /// nothing was sent any more, so its rate would say nothing.
     pub async fn finish(&mut self, load: &Load, shared: &Shared) -> Result<()> {
+        let points = self.points.len();
         self.tick(MEASURED, load, shared).await?;
+        if points > 0 {
+            self.points.truncate(points);
+        }
         if self.is_terminal {
             eprintln!();
         }
@@ -177,6 +197,7 @@ impl Recorder {
         let purge = self.purge_lag().await;
         let purge_now = purge.since(&self.purge_last);
         self.purge_last = purge;
+        self.metrics.add(&tallies, &lag, &shared.checker.violations);
         let mut all = Tally::default();
         for tally in &tallies {
             all.add(tally);
@@ -209,9 +230,10 @@ impl Recorder {
 
     fn show(&self, phase: usize, all: &Tally, length: Duration, shared: &Shared) {
         let errors: u64 = self.totals.iter().flat_map(|t| t.unexpected.values()).sum();
+        let elapsed = self.begun.elapsed().min(self.planned).as_secs_f64();
+        let planned = self.planned.as_secs_f64();
         let line = format!(
-            "{:>5.0} s{}  {:>9} /s  p99 {:>8.2} ms  expiry lag {:.0} s  errors {errors}  violations {}",
-            self.begun.elapsed().as_secs_f64(),
+            "{elapsed:.0}/{planned:.0} s{}  {:>9} /s  p99 {:>8.2} ms  expiry lag {:.0} s  errors {errors}  violations {}",
             if phase == WARM_UP { " (warm-up)" } else { "" },
             grouped(all.operations as f64 / length.as_secs_f64().max(1e-3)),
             all.latency.quantile(0.99).as_secs_f64() * 1e3,
@@ -219,7 +241,8 @@ impl Recorder {
             shared.checker.violations.total(),
         );
         if self.is_terminal {
-            eprint!("\r\x1b[2K{line}");
+            let shown = progress::line(elapsed / planned, &line, progress::columns());
+            eprint!("\r\x1b[2K{shown}");
         } else if self.points.len() % PLAIN_TICKS == 1 {
             eprintln!("{line}");
         }

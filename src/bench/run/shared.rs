@@ -18,6 +18,9 @@ pub struct Shared {
     pub inserted: Inserted,
     /// Those of the workload, as the tallies have them.
     pub operations: Vec<Operation>,
+    /// How often each of them is done, in relation to their sum.
+    shares: Vec<u32>,
+    pub shares_sum: u32,
     /// All items fall due in this second.
     pub due_second: Option<u64>,
     /// The readers of the change feed should come to its end.
@@ -29,9 +32,12 @@ pub struct Shared {
 impl Shared {
     pub fn new(workload: Workload, link: String, checker: Checker, is_checked: bool) -> Self {
         let shares = workload.operations.iter();
-        let operations = shares.filter(|(_, share)| **share > 0);
+        let done = shares.filter(|(_, share)| **share > 0);
+        let (operations, shares): (Vec<Operation>, Vec<u32>) = done.unzip();
         Self {
-            operations: operations.map(|(operation, _)| *operation).collect(),
+            operations,
+            shares_sum: shares.iter().sum(),
+            shares,
             inserted: Inserted::new(0, workload.keys.recent_seconds),
             link,
             checker,
@@ -41,6 +47,12 @@ impl Shared {
             refusal: Mutex::new(None),
             workload,
         }
+    }
+
+    /// The operations with their shares.
+    pub fn shares(&self) -> impl Iterator<Item = (Operation, u32)> {
+        let operations = self.operations.iter().copied();
+        operations.zip(self.shares.iter().copied())
     }
 
     /// The item as it is written.

@@ -50,7 +50,7 @@ impl Target {
         })
     }
 
-    #[cfg(test)]
+    /// A server of this machine that takes the emulator's key, or any.
     pub fn of_port(port: u16) -> Self {
         let signer = Signer::new(EMULATOR_KEY).expect("the emulator's key is a key");
         Self {

@@ -8,8 +8,8 @@ use crate::bench::check::{Exchange, Expectation, Life, Seen, Ticket, Verdict, se
 use crate::bench::connection::Answer;
 use crate::bench::item::{self, Random};
 use crate::bench::load::Script;
-use crate::bench::request::{Request, partition_key_header};
-use crate::bench::signer::{Signer, unix_time};
+use crate::bench::request::{write_body, write_query_body, write_start};
+use crate::bench::signer::{Signed, Signer, unix_time};
 use crate::bench::workload::{Chooser, Operation, PARTITION_ITEMS};
 
 /// An old version is looked at this often again before the write counts as lost.
@@ -29,8 +29,21 @@ pub struct Worker {
     rest: Option<Rest>,
     wait: Option<Duration>,
     sent: f64,
+    path: String,
+    key: String,
     body: Vec<u8>,
     request: Vec<u8>,
+}
+
+/// What a request is, on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Create,
+    Upsert,
+    Replace,
+    Delete,
+    Query,
 }
 
 /// The request that is under way.
@@ -81,6 +94,8 @@ impl Worker {
                 rest: None,
                 wait: None,
                 sent: 0.0,
+                path: String::new(),
+                key: String::new(),
                 body: Vec::new(),
                 request: Vec::new(),
             }) as Box<dyn Script>
@@ -89,14 +104,11 @@ impl Worker {
     }
 
     fn choose_operation(&mut self) -> Operation {
-        let shares = &self.shared.workload.operations;
-        let mut left = self.random.below(shares.values().sum());
-        let operations = self.shared.operations.iter().enumerate();
-        for (index, operation) in operations {
-            let share = shares.get(operation).copied().unwrap_or(0);
+        let mut left = self.random.below(self.shared.shares_sum);
+        for (index, (operation, share)) in self.shared.shares().enumerate() {
             if left < share {
                 self.operation = index;
-                return *operation;
+                return operation;
             }
             left -= share;
         }
@@ -132,13 +144,8 @@ impl Worker {
 
     fn read(&mut self, number: u64) {
         let expected = self.shared.expect(number, self.sent);
-        self.write_read(&expected);
+        self.send(Kind::Read, &expected);
         self.step = Step::Read(expected);
-    }
-
-    fn write_read(&mut self, expected: &Expectation) {
-        let path = self.item_path(expected.item);
-        self.send("GET", &path, expected, &[]);
     }
 
     fn write(&mut self, operation: Operation, number: u64) {
@@ -156,26 +163,13 @@ impl Worker {
             let item = shared.item(number, ticket.version, ttl.map(u64::from));
             item.write(&mut self.body);
         }
-        match operation {
-            Operation::Insert | Operation::Upsert => {
-                let path = format!("/{}/docs", shared.link);
-                let upsert = [("x-ms-documentdb-is-upsert", "True")];
-                let headers: &[_] = if operation == Operation::Upsert {
-                    &upsert
-                } else {
-                    &[]
-                };
-                self.send("POST", &path, &expected, headers);
-            }
-            Operation::Delete => {
-                let path = self.item_path(number);
-                self.send("DELETE", &path, &expected, &[]);
-            }
-            _ => {
-                let path = self.item_path(number);
-                self.send("PUT", &path, &expected, &[]);
-            }
-        }
+        let kind = match operation {
+            Operation::Insert => Kind::Create,
+            Operation::Upsert => Kind::Upsert,
+            Operation::Delete => Kind::Delete,
+            _ => Kind::Replace,
+        };
+        self.send(kind, &expected);
         self.step = Step::Write(operation, expected, ticket);
     }
 
@@ -194,11 +188,6 @@ impl Worker {
             "parameters": [{ "name": "@first", "value": item::id(first) }],
         });
         self.body.extend_from_slice(query.to_string().as_bytes());
-        let path = format!("/{}/docs", self.shared.link);
-        let headers = [
-            ("x-ms-documentdb-isquery", "True"),
-            ("x-ms-max-item-count", "100"),
-        ];
         let Some(at_first) = expected.first() else {
             return;
         };
@@ -208,47 +197,64 @@ impl Worker {
             .filter_map(|expected| expected.token.clone());
         let mut addressed = at_first.clone();
         addressed.token = latest.max_by_key(|token| lsn_of(token));
-        self.send("POST", &path, &addressed, &headers);
+        self.send(Kind::Query, &addressed);
         self.step = Step::Scan(expected, limit);
     }
 
-    fn item_path(&self, number: u64) -> String {
-        format!("/{}/docs/{}", self.shared.link, item::id(number))
-    }
-
-    /// Puts the request together.
-    fn send(
-        &mut self,
-        verb: &'static str,
-        path: &str,
-        expected: &Expectation,
-        more: &[(&str, &str)],
-    ) {
-        let key = partition_key_header(&item::partition_key(expected.item));
-        let mut headers = vec![("x-ms-documentdb-partitionkey", key.as_str())];
-        if let Some(token) = &expected.token {
-            headers.push(("x-ms-session-token", token));
-        }
-        headers.extend_from_slice(more);
-        let is_query = more.iter().any(|(name, _)| name.ends_with("isquery"));
-        let link = match verb {
-            "POST" => self.shared.link.as_str(),
-            _ => path.trim_start_matches('/'),
+    /// Puts the request together, in the room that the last one had.
+    fn send(&mut self, kind: Kind, expected: &Expectation) {
+        let shared = &self.shared;
+        let (verb, verb_lower, is_of_item) = match kind {
+            Kind::Read => ("GET", "get", true),
+            Kind::Replace => ("PUT", "put", true),
+            Kind::Delete => ("DELETE", "delete", true),
+            Kind::Create | Kind::Upsert | Kind::Query => ("POST", "post", false),
         };
-        let has_body = matches!(verb, "POST" | "PUT");
-        let request = Request {
-            verb,
-            path,
+        self.path.clear();
+        for part in ["/", &shared.link, "/docs"] {
+            self.path.push_str(part);
+        }
+        if is_of_item {
+            self.path.push('/');
+            item::push_id(&mut self.path, expected.item);
+        }
+        // Signatures call an item by its path, and what is done to all by the container's.
+        let link = match is_of_item {
+            true => self.path.strip_prefix('/').unwrap_or_default(),
+            false => &shared.link,
+        };
+        let signed = Signed {
+            verb_lower,
             resource_type: "docs",
             link,
-            headers,
-            body: if has_body { &self.body } else { b"" },
         };
-        self.request.clear();
-        let (target, second) = (&mut self.request, self.sent as u64);
-        match is_query {
-            true => request.write_query(target, &self.signer, second),
-            false => request.write(target, &self.signer, second),
+        let target = &mut self.request;
+        target.clear();
+        write_start(target, &self.signer, verb, &self.path);
+        self.signer.write_headers(target, &signed, self.sent as u64);
+        self.key.clear();
+        item::push_partition_key(&mut self.key, expected.item);
+        for part in ["x-ms-documentdb-partitionkey: [\"", &self.key, "\"]\r\n"] {
+            target.extend_from_slice(part.as_bytes());
+        }
+        if let Some(token) = &expected.token {
+            for part in ["x-ms-session-token: ", token, "\r\n"] {
+                target.extend_from_slice(part.as_bytes());
+            }
+        }
+        match kind {
+            Kind::Query => {
+                target.extend_from_slice(
+                    b"x-ms-documentdb-isquery: True\r\nx-ms-max-item-count: 100\r\n",
+                );
+                write_query_body(target, &self.body);
+            }
+            Kind::Upsert => {
+                target.extend_from_slice(b"x-ms-documentdb-is-upsert: True\r\n");
+                write_body(target, &self.body);
+            }
+            Kind::Create | Kind::Replace => write_body(target, &self.body),
+            Kind::Read | Kind::Delete => write_body(target, b""),
         }
     }
 
@@ -428,7 +434,7 @@ impl Script for Worker {
             }
             Some(Rest::Update(number)) => self.write(Operation::Update, number),
             Some(Rest::Look(doubt)) => {
-                self.write_read(&doubt.expected);
+                self.send(Kind::Read, &doubt.expected);
                 self.step = Step::Look(doubt);
             }
         }
@@ -475,5 +481,53 @@ impl Script for Worker {
         }
         self.rest = None;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::check::{Checker, ServerClock};
+    use crate::bench::signer::EMULATOR_KEY;
+    use crate::bench::workload::find;
+
+    /// Request lines and bodies of the first requests of some connections.
+    fn requests(seed: u64) -> Vec<String> {
+        let (_, workload) = find("ycsb-a").unwrap();
+        let checker = Checker::new(ServerClock::own(), None, workload.items.bytes);
+        let shared = Shared::new(workload, "dbs/d/colls/c".to_owned(), checker, false);
+        shared.inserted.start(1_000);
+        let signer = Signer::new(EMULATOR_KEY).unwrap();
+        let signers = vec![(0, signer); 3];
+        let mut workers = Worker::spread(&Arc::new(shared), &signers, seed);
+        let mut requests = Vec::new();
+        for _ in 0..50 {
+            for worker in &mut workers {
+                let bytes = worker.next().unwrap().to_vec();
+                let text = String::from_utf8(bytes).unwrap();
+                let (head, body) = text.split_once("\r\n\r\n").unwrap();
+                requests.push(format!("{} {body}", head.lines().next().unwrap()));
+                let answer = Answer {
+                    status: 200,
+                    head: b"",
+                    body: b"",
+                };
+                assert!(worker.accepts(answer));
+            }
+        }
+        requests
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_requests_again_and_another_one_others() {
+        let first = requests(7);
+        assert_eq!(first, requests(7));
+        assert_ne!(first, requests(8));
+        for verb in ["GET /dbs/d/colls/c/docs/i", "PUT /dbs/d/colls/c/docs/i"] {
+            assert!(
+                first.iter().any(|request| request.starts_with(verb)),
+                "{verb}"
+            );
+        }
     }
 }

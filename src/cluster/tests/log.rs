@@ -150,7 +150,7 @@ fn a_group_of_one_commits_and_goes_on_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut applied = 0;
     for start in 0..3 {
-        let mut replicas = Replicas::new(1, start, open(folder.path()));
+        let mut replicas = Replicas::new(1, open(folder.path()));
         replicas.add(SHARD, &[1], applied).unwrap();
         replicas.campaign(SHARD);
         let mut seen = Vec::new();
@@ -185,7 +185,7 @@ fn a_group_of_one_commits_and_goes_on_after_a_restart() {
 #[test]
 fn all_groups_of_a_round_share_one_fsync() {
     let folder = tempfile::tempdir().unwrap();
-    let mut replicas = Replicas::new(1, 0, open(folder.path()));
+    let mut replicas = Replicas::new(1, open(folder.path()));
     let groups = (0..50).map(|range| GroupId { range, ..SHARD });
     for group in groups.clone() {
         replicas.add(group, &[1], 0).unwrap();

@@ -16,6 +16,7 @@ use crate::cluster::{
     handshake::{ClusterKey, Dialing, Identity},
     links::{Arrival, Links},
     parcel::{Letter, Parcel},
+    shared_time::SharedTime,
 };
 
 const CLUSTER: u64 = 77;
@@ -58,7 +59,8 @@ fn parcel(term: u64) -> Parcel {
     let mut message = Message::default();
     message.set_msg_type(MessageType::MsgHeartbeat);
     message.term = term;
-    Parcel::Raft(vec![Letter::new(GroupId::META, message)])
+    let times = SharedTime::new(1).tell(2, 0, 0);
+    Parcel::Raft(times, vec![Letter::new(GroupId::META, message)])
 }
 
 /// Waits for other tasks to bring something about.

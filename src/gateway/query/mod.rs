@@ -6,7 +6,8 @@ mod plan;
 
 use std::{sync::Arc, time::Instant};
 
-use actix_web::{HttpRequest, http::header::CONTENT_TYPE, web};
+use actix_http::{HttpMessage as _, Payload, Request};
+use actix_web::http::header::CONTENT_TYPE;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -14,6 +15,7 @@ pub use over_feed::over_feed;
 pub use plan::plan;
 
 use super::{
+    consistency,
     dispatch::Call,
     feeds, headers,
     items::{self, gone},
@@ -42,7 +44,7 @@ const PAGE_ROWS_DEFAULT: usize = 1_000;
 const PAGE_ROWS_MAX: usize = 1_000_000;
 
 /// Whether a POST is a query: each SDK says so in its own way.
-pub fn is_query(request: &HttpRequest) -> bool {
+pub fn is_query(request: &Request) -> bool {
     flag(request, &headers::QUERY_PLAN)
         || flag(request, &headers::IS_QUERY)
         || flag(request, &headers::IS_QUERY_GO)
@@ -122,7 +124,7 @@ struct Asked {
 }
 
 impl Asked {
-    async fn read(payload: web::Payload) -> Result<Self> {
+    async fn read(payload: Payload) -> Result<Self> {
         let body = json::parse_value(&request::body(payload).await?)?;
         let QueryBody {
             query,
@@ -166,15 +168,9 @@ fn page_bounds(call: &Call<'_>) -> Result<PageBounds> {
 }
 
 /// A query over items.
-pub async fn query(
-    call: &Call<'_>,
-    db: &str,
-    coll: &str,
-    payload: web::Payload,
-) -> Result<Response> {
+pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> Result<Response> {
     let begun = Instant::now();
     let container = call.container(db, coll)?;
-    request::check_consistency(call.request)?;
     items::admit(call, &container)?;
     let asked = Asked::read(payload).await?;
     let query = Arc::new(asked.parse(call, &container.computed)?);
@@ -187,6 +183,7 @@ pub async fn query(
         },
         None => return Err(cross_partition_disabled()),
     };
+    consistency::await_readable(call, &container, || Ok(scope.shards(&container))).await?;
     let fingerprint = Fingerprint::of(container.container.rid, &query);
     // Held until the answer is there: a client that goes away drops it, and the work stops.
     let alive = Arc::new(());

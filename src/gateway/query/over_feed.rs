@@ -1,6 +1,6 @@
 //! Queries over the feeds of the catalog, which are small and in memory.
 
-use actix_web::web;
+use actix_http::Payload;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ use crate::{
 /// A query over a feed of the catalog: databases, containers, offers.
 pub async fn over_feed(
     call: &Call<'_>,
-    payload: web::Payload,
+    payload: Payload,
     rid: &str,
     plural: &str,
     resources: Vec<Value>,

@@ -1,6 +1,6 @@
 //! Query plans, for clients that merge the rows of several ranges themselves.
 
-use actix_web::web;
+use actix_http::Payload;
 use serde_json::{Value, json};
 
 use super::Asked;
@@ -12,12 +12,7 @@ use crate::{
 };
 
 /// Answers how to run a query on the ranges of a container.
-pub async fn plan(
-    call: &Call<'_>,
-    db: &str,
-    coll: &str,
-    payload: web::Payload,
-) -> Result<Response> {
+pub async fn plan(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> Result<Response> {
     let container = call.container(db, coll)?;
     let asked = Asked::read(payload).await?;
     let query = asked.parse(call, &container.computed)?;

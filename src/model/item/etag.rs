@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the groups of the text end, in hexadecimal digits: 8-4-4-4-12.
-const GROUP_ENDS: [usize; 4] = [8, 12, 16, 20];
 const DIGITS: usize = 32;
+const TEXT_BYTES: usize = 38;
+/// The text with all digits zero.
+const TEXT: [u8; TEXT_BYTES] = *b"\"00000000-0000-0000-0000-000000000000\"";
 
 /// The name of one version: range (32 bits), log sequence number (64), place in its batch (16) and the low bits
 /// of its second (16).
@@ -30,6 +31,17 @@ impl Etag {
         Self(u128::from_be_bytes(bytes))
     }
 
+    /// In quotes, as the `etag` header has it; made by hand, for every read.
+    pub fn text(self) -> [u8; TEXT_BYTES] {
+        let mut text = TEXT;
+        let digits = (0..DIGITS).map(|place| self.0 >> (4 * (DIGITS - 1 - place)) & 0xf);
+        let places = text.iter_mut().filter(|sign| **sign == b'0');
+        for (place, digit) in places.zip(digits) {
+            *place = b"0123456789abcdef"[digit as usize];
+        }
+        text
+    }
+
     /// Reads the text that [`Etag`] shows, with or without its quotes.
     pub fn parse(text: &str) -> Option<Self> {
         let bare = unquoted(text);
@@ -40,29 +52,12 @@ impl Etag {
     }
 }
 
-/// In quotes, as the `etag` header has it.
+/// As [`Etag::text`].
 impl fmt::Display for Etag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::with_capacity(DIGITS + GROUP_ENDS.len() + 2);
-        text.push('"');
-        for (place, byte) in self.0.to_be_bytes().into_iter().enumerate() {
-            if GROUP_ENDS.contains(&(2 * place)) {
-                text.push('-');
-            }
-            text.push(hexadecimal_digit(byte >> 4));
-            text.push(hexadecimal_digit(byte & 0xf));
-        }
-        text.push('"');
-        f.write_str(&text)
+        let text = self.text();
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
-}
-
-fn hexadecimal_digit(value: u8) -> char {
-    char::from(if value < 10 {
-        b'0' + value
-    } else {
-        b'a' + value - 10
-    })
 }
 
 /// The value of an If-Match or If-None-Match header, or of its twin in a batch operation.

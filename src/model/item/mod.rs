@@ -105,7 +105,7 @@ pub fn check_id(id: &str) -> Result<()> {
         return Ok(());
     };
     Err(Error::bad_request(format!(
-        "the item id '{}' {wrong}: it must have at least 1 and less than '1024' characters (bytes of UTF-8) and none of / \\ ? #",
+        "the item id '{}' {wrong}. Ensure to provide a unique non-empty string less than '1024' characters. Bytes of UTF-8 are counted; none of / \\ ? # may be in it",
         shorten(id)
     )))
 }

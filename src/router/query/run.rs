@@ -361,14 +361,15 @@ impl Run {
         }
         while self.at < self.parts.len() {
             let view = self.enter()?;
-            let walked = if self.answer_from_index(&view, deadline)? {
-                Walked::PartDone
-            } else {
-                let budget = Budget {
-                    entries_max: PAGE_ENTRIES_MAX,
-                    deadline: Some(deadline),
-                };
-                self.walk(&view, budget)?
+            let walked = match self.answer_from_index(&view, deadline)? {
+                Some(walked) => walked,
+                None => {
+                    let budget = Budget {
+                        entries_max: PAGE_ENTRIES_MAX,
+                        deadline: Some(deadline),
+                    };
+                    self.walk(&view, budget)?
+                }
             };
             match walked {
                 Walked::Paused => return Ok(false),
@@ -401,33 +402,32 @@ impl Run {
         Ok(view)
     }
 
-    /// Whether the index alone answers for this part.
-    fn answer_from_index(&mut self, view: &ShardView, deadline: Instant) -> Result<bool> {
+    /// How far the index alone gets with this part; `None` if it does not answer.
+    fn answer_from_index(&mut self, view: &ShardView, deadline: Instant) -> Result<Option<Walked>> {
         let (Mode::Whole(whole), Some(part)) = (&mut self.mode, self.parts.get(self.at)) else {
-            return Ok(false);
+            return Ok(None);
         };
-        loop {
-            let ask = Ask {
-                query: &self.query,
-                keys: &part.keys,
-                resume: self.point.as_ref(),
-                scan_allowed: self.scan_allowed,
-                budget: Budget {
-                    entries_max: usize::MAX,
-                    deadline: Some(deadline),
-                },
-            };
-            let Some(answer) = from_index(view, &ask)? else {
-                return Ok(false);
-            };
-            whole.execution.absorb(answer.partial)?;
-            self.work.examined += answer.examined;
-            add_use(&mut self.work.used, &answer.used);
-            self.point = answer.resume;
-            if self.point.is_none() {
-                return Ok(true);
-            }
-        }
+        let ask = Ask {
+            query: &self.query,
+            keys: &part.keys,
+            resume: self.point.as_ref(),
+            scan_allowed: self.scan_allowed,
+            budget: Budget {
+                entries_max: PAGE_ENTRIES_MAX,
+                deadline: Some(deadline),
+            },
+        };
+        let Some(answer) = from_index(view, &ask)? else {
+            return Ok(None);
+        };
+        whole.execution.absorb(answer.partial)?;
+        self.work.examined += answer.examined;
+        add_use(&mut self.work.used, &answer.used);
+        self.point = answer.resume;
+        Ok(Some(match self.point {
+            Some(_) => Walked::Paused,
+            None => Walked::PartDone,
+        }))
     }
 
     fn walk(&mut self, view: &ShardView, budget: Budget) -> Result<Walked> {

@@ -8,7 +8,7 @@ use super::{
     Ask, FromIndex, ResumePoint, Spent,
     choose::{Check, collect_paths, conditions, scalars, shapes_path, whole_values},
     condition::{Condition, Path, Term},
-    count_set,
+    count_range, count_set,
     filter::filter,
     items::{Entries, ItemsOfIndex},
     reader::Reader,
@@ -19,9 +19,6 @@ use crate::{
     shard::{indexing::parse, view::ShardView},
     sql::{Partial, TermAggregate, TermResult},
 };
-
-/// Entries that are counted between two looks at the budget.
-const STRETCH_ENTRIES_MAX: usize = 256;
 
 /// Answers a COUNT, MIN or MAX without reading items, exact to the second of expiry; `None` when the index cannot, and items must be read.
 pub fn from_index(view: &ShardView, ask: &Ask<'_>) -> Result<Option<FromIndex>> {
@@ -192,17 +189,18 @@ impl Plan {
         let mut spent = Spent::new(ask.budget);
         let mut count = 0;
         let mut resume = None;
-        if counts {
+        if counts && self.checks.is_empty() && !reader.has_foreign {
+            let term = &self.term;
+            (count, resume) = count_range::count(reader, term, ask.resume, &mut spent)?;
+        } else if counts {
             let mut items = self.items(reader, ask, false)?;
-            while items.advance()? {
+            while items.entries.advance()? {
                 if spent.is_over() {
                     resume = Some(items.entries.resume_at());
                     break;
                 }
-                let left = spent.budget.entries_max.saturating_sub(spent.examined);
-                let stretch = items.count(left.clamp(1, STRETCH_ENTRIES_MAX))?;
-                spent.examined += stretch.entries;
-                count += stretch.live;
+                spent.examined += 1;
+                count += u64::from(items.passes()?);
             }
         }
         // The extremes are those of the whole, on every page: they may be taken in more than once.
@@ -245,6 +243,7 @@ impl Plan {
             checks.collect(),
             true,
             ask.keys,
+            1,
         ))
     }
 
@@ -261,9 +260,9 @@ impl Plan {
             ..*ask
         };
         let mut items = self.items(reader, &unresumed, backwards)?;
-        while items.advance()? {
+        while items.advance(usize::MAX)? {
             spent.examined += 1;
-            if items.load()? {
+            if items.has_item() {
                 let object = parse(items.candidate()?.body);
                 let mut value = object.map(Value::Object);
                 for segment in &self.term.path.segments {

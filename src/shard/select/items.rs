@@ -1,13 +1,13 @@
 //! From entries of the index to items.
 
-use std::rc::Rc;
+use std::{collections::VecDeque, rc::Rc};
 
 use super::{
     Candidate, ResumePoint,
     choose::Check,
     ordinals::OrdinalWalk,
     reader::{Reader, damaged},
-    walk::{Count, Walk},
+    walk::Walk,
 };
 use crate::{
     model::{epk::EpkRange, error::Result},
@@ -29,7 +29,7 @@ impl Entries<'_> {
         }
     }
 
-    fn advance(&mut self) -> Result<bool> {
+    pub fn advance(&mut self) -> Result<bool> {
         match self {
             Self::Walk(walk) => walk.advance(),
             Self::Ordinals(walk) => Ok(walk.advance()),
@@ -43,20 +43,16 @@ impl Entries<'_> {
         }
     }
 
-    pub fn resume_after(&self) -> ResumePoint {
-        match self {
-            Self::Walk(walk) => walk.resume_after(),
-            Self::Ordinals(walk) => walk.resume_after(),
-        }
-    }
-
-    pub fn is_at_resume(&self) -> bool {
+    fn is_at_resume(&self) -> bool {
         match self {
             Self::Walk(walk) => walk.is_at_resume(),
             Self::Ordinals(walk) => walk.is_at_resume(),
         }
     }
 }
+
+/// Entries that are looked up together at most: lookups of several keys share work.
+const AHEAD_MAX: usize = 16;
 
 pub struct ItemsOfIndex<'v> {
     reader: Rc<Reader<'v>>,
@@ -66,7 +62,19 @@ pub struct ItemsOfIndex<'v> {
     /// Document keys in scope: from, to.
     keys: (Vec<u8>, Vec<u8>),
     has_foreign: bool,
-    current: Option<Item<'v>>,
+    /// How many entries are looked up together.
+    together: usize,
+    /// Entries that were looked up and not handed out yet.
+    ahead: VecDeque<Found<'v>>,
+    current: Option<Found<'v>>,
+}
+
+/// An entry, with its item if that is one of those looked for.
+struct Found<'v> {
+    at: ResumePoint,
+    is_at_resume: bool,
+    ordinal: u64,
+    item: Option<Item<'v>>,
 }
 
 struct Item<'v> {
@@ -76,12 +84,14 @@ struct Item<'v> {
 }
 
 impl<'v> ItemsOfIndex<'v> {
+    /// `wanted` is the number of items that will be asked for at most, as far as is known.
     pub fn new(
         reader: Rc<Reader<'v>>,
         entries: Entries<'v>,
         checks: Vec<Check>,
         exact: bool,
         range: &EpkRange,
+        wanted: usize,
     ) -> Self {
         Self {
             has_foreign: reader.has_foreign,
@@ -90,13 +100,35 @@ impl<'v> ItemsOfIndex<'v> {
             checks,
             exact,
             keys: keys::document_range(&range.min, &range.max),
+            together: wanted.clamp(1, AHEAD_MAX),
+            ahead: VecDeque::new(),
             current: None,
         }
     }
 
-    pub fn advance(&mut self) -> Result<bool> {
-        self.current = None;
-        self.entries.advance()
+    /// Moves to the next entry and looks up its item, and with it those of some that follow: at most so many.
+    pub fn advance(&mut self, entries_max: usize) -> Result<bool> {
+        if self.ahead.is_empty() {
+            self.look_ahead(self.together.min(entries_max.max(1)))?;
+        }
+        self.current = self.ahead.pop_front();
+        Ok(self.current.is_some())
+    }
+
+    /// Whether the entry is of an item that is looked for.
+    pub fn has_item(&self) -> bool {
+        let current = self.current.as_ref();
+        current.is_some_and(|found| found.item.is_some())
+    }
+
+    pub fn resume_at(&self) -> ResumePoint {
+        let current = self.current.as_ref();
+        current.map_or_else(|| self.entries.resume_at(), |found| found.at.clone())
+    }
+
+    pub fn is_at_resume(&self) -> bool {
+        let current = self.current.as_ref();
+        current.is_some_and(|found| found.is_at_resume)
     }
 
     /// Whether the entry under the cursor is of a live item that has the other terms.
@@ -120,19 +152,6 @@ impl<'v> ItemsOfIndex<'v> {
         self.reader.is_within(ordinal, &self.keys)
     }
 
-    /// Counts the entry under the cursor, and with it some that follow: at most so many.
-    pub fn count(&mut self, entries_max: usize) -> Result<Count> {
-        match &mut self.entries {
-            Entries::Walk(walk) if self.checks.is_empty() && !self.has_foreign => {
-                walk.count(entries_max, |value| self.reader.is_live(value))
-            }
-            _ => Ok(Count {
-                entries: 1,
-                live: u64::from(self.passes()?),
-            }),
-        }
-    }
-
     fn has_terms(&self, ordinal: u64) -> Result<bool> {
         for check in &self.checks {
             let mut found = false;
@@ -151,38 +170,77 @@ impl<'v> ItemsOfIndex<'v> {
         Ok(true)
     }
 
-    /// Reads the item under the cursor; `false` when it is not one of those looked for.
-    pub fn load(&mut self) -> Result<bool> {
-        if !self.passes()? {
-            return Ok(false);
+    fn look_ahead(&mut self, entries_max: usize) -> Result<()> {
+        // Places in `ahead`, and their ordinals.
+        let mut passed = Vec::with_capacity(entries_max);
+        for place in 0..entries_max {
+            if !self.entries.advance()? {
+                break;
+            }
+            let ordinal = self.entries.ordinal();
+            if self.passes()? {
+                passed.push((place, ordinal));
+            }
+            self.ahead.push_back(Found {
+                at: self.entries.resume_at(),
+                is_at_resume: self.entries.is_at_resume(),
+                ordinal,
+                item: None,
+            });
         }
-        let ordinal = self.entries.ordinal();
-        let Some(resource) = self.reader.snapshot.get(&keys::resource(ordinal))? else {
-            return Ok(false);
-        };
-        let (_, key) = damaged(index_entry::resource_parts(&resource))?;
-        let (from, to) = &self.keys;
-        if key < from.as_slice() || key >= to.as_slice() {
-            return Ok(false);
+        let mut places = Vec::with_capacity(passed.len());
+        let mut document_keys = Vec::with_capacity(passed.len());
+        for (place, key) in self.document_keys(&passed)? {
+            let (from, to) = &self.keys;
+            if (from.as_slice()..to.as_slice()).contains(&key.as_slice()) {
+                places.push(place);
+                document_keys.push(key);
+            }
         }
-        let Some(bytes) = self.reader.snapshot.get(key)? else {
-            return Ok(false);
-        };
-        let header = decode(&*bytes)?.header;
-        // After an expiry the same key may have another item.
-        if header.ordinal != ordinal || !self.reader.judge.is_live(header.ts, header.ttl) {
-            return Ok(false);
+        let documents = self.reader.snapshot.get_all(&document_keys)?;
+        for ((place, key), bytes) in places.into_iter().zip(document_keys).zip(documents) {
+            if let (Some(bytes), Some(found)) = (bytes, self.ahead.get_mut(place)) {
+                let header = decode(&*bytes)?.header;
+                // After an expiry the same key may have another item.
+                if header.ordinal == found.ordinal
+                    && self.reader.judge.is_live(header.ts, header.ttl)
+                {
+                    found.item = Some(Item { key, bytes, header });
+                }
+            }
         }
-        self.current = Some(Item {
-            key: key.to_vec(),
-            bytes,
-            header,
-        });
-        Ok(true)
+        Ok(())
+    }
+
+    /// The document keys of items by their ordinals; those that are unknown are left out.
+    fn document_keys(&self, wanted: &[(usize, u64)]) -> Result<Vec<(usize, Vec<u8>)>> {
+        let whereabouts = &self.reader.view.whereabouts;
+        let mut found = Vec::with_capacity(wanted.len());
+        let mut unknown = Vec::new();
+        for &(place, ordinal) in wanted {
+            match whereabouts.of(ordinal) {
+                Some(key) => found.push((place, key)),
+                None => unknown.push((place, ordinal)),
+            }
+        }
+        let resources: Vec<_> = unknown
+            .iter()
+            .map(|(_, ordinal)| keys::resource(*ordinal))
+            .collect();
+        let resources = self.reader.snapshot.get_all(&resources)?;
+        for ((place, ordinal), resource) in unknown.into_iter().zip(resources) {
+            if let Some(resource) = resource {
+                let (_, key) = damaged(index_entry::resource_parts(&resource))?;
+                whereabouts.keep(ordinal, key);
+                found.push((place, key.to_vec()));
+            }
+        }
+        Ok(found)
     }
 
     pub fn candidate(&self) -> Result<Candidate<'_>> {
-        let item = damaged(self.current.as_ref())?;
+        let current = self.current.as_ref();
+        let item = damaged(current.and_then(|found| found.item.as_ref()))?;
         Ok(Candidate {
             key: &item.key,
             header: &item.header,

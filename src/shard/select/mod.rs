@@ -10,6 +10,7 @@
 mod choose;
 mod composite;
 mod condition;
+mod count_range;
 mod count_set;
 mod estimate;
 mod filter;
@@ -92,6 +93,14 @@ impl ResumePoint {
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
+
+    /// Of a point at an entry of the index, the one behind it: the same with a capital letter in front.
+    fn behind(mut self) -> Self {
+        if let Some(kind) = self.0.first_mut() {
+            kind.make_ascii_uppercase();
+        }
+        self
+    }
 }
 
 /// An item that the query must look at.
@@ -155,6 +164,11 @@ impl Spent {
         }
     }
 
+    /// Entries that may still be looked at.
+    fn left(&self) -> usize {
+        self.budget.entries_max.saturating_sub(self.examined)
+    }
+
     /// However small the budget, a selection gets on.
     fn is_over(&mut self) -> bool {
         if self.examined >= self.budget.entries_max.max(1) {
@@ -192,6 +206,7 @@ impl<'v> Candidates<'v> {
                 choice.checks,
                 choice.exact,
                 ask.keys,
+                items_wanted(ask.query),
             ))),
         };
         let ordered = choice.ordered || matches!(source, Source::Nothing);
@@ -230,8 +245,8 @@ impl<'v> Candidates<'v> {
                 Source::Nothing => (false, false),
                 Source::Keys(scan) => (scan.advance()?, scan.is_live()),
                 Source::Index(items) => {
-                    let more = items.advance()?;
-                    (more, more && items.load()?)
+                    let left = self.spent.left();
+                    (items.advance(left)?, items.has_item())
                 }
             };
             if !more {
@@ -256,7 +271,7 @@ impl<'v> Candidates<'v> {
         match &self.source {
             Source::Nothing => ResumePoint(Vec::new()),
             Source::Keys(scan) => scan.resume_at(),
-            Source::Index(items) => items.entries.resume_at(),
+            Source::Index(items) => items.resume_at(),
         }
     }
 
@@ -265,7 +280,7 @@ impl<'v> Candidates<'v> {
         match &self.source {
             Source::Nothing => ResumePoint(Vec::new()),
             Source::Keys(scan) => scan.resume_after(),
-            Source::Index(items) => items.entries.resume_after(),
+            Source::Index(items) => items.resume_at().behind(),
         }
     }
 
@@ -275,7 +290,7 @@ impl<'v> Candidates<'v> {
         match &self.source {
             Source::Nothing => false,
             Source::Keys(scan) => scan.is_at_resume(),
-            Source::Index(items) => items.entries.is_at_resume(),
+            Source::Index(items) => items.is_at_resume(),
         }
     }
 
@@ -287,6 +302,14 @@ impl<'v> Candidates<'v> {
     pub fn used(&self) -> &IndexUse {
         &self.used
     }
+}
+
+/// How many items a query wants at most if its filter lets all of them through, and one more to see whether it has all.
+fn items_wanted(query: &Query) -> usize {
+    let window = query.offset_limit();
+    let limit = window.map_or(u64::MAX, |one| one.offset.saturating_add(one.limit));
+    let wanted = limit.min(query.top().unwrap_or(u64::MAX));
+    usize::try_from(wanted).map_or(usize::MAX, |wanted| wanted.saturating_add(1))
 }
 
 /// What the query comes to in this shard, worked out from the index alone.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{model::error::Result, store::keys};
 
-/// The first byte of a resume point: at an ordinal, or behind it.
+/// The first byte of a resume point: at an ordinal, or behind it (see [`ResumePoint::behind`]).
 const AT: u8 = b's';
 const AFTER: u8 = b'S';
 
@@ -198,15 +198,7 @@ impl OrdinalWalk {
     }
 
     pub fn resume_at(&self) -> ResumePoint {
-        self.point(AT)
-    }
-
-    pub fn resume_after(&self) -> ResumePoint {
-        self.point(AFTER)
-    }
-
-    fn point(&self, kind: u8) -> ResumePoint {
-        let mut bytes = vec![kind];
+        let mut bytes = vec![AT];
         bytes.extend_from_slice(&self.ordinal().to_be_bytes());
         ResumePoint(bytes)
     }

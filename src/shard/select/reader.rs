@@ -7,6 +7,7 @@ use crate::{
     model::error::Result,
     shard::{
         indexing::LiveIndex,
+        sums::Moment,
         view::{Judge, ShardView},
     },
     store::{engine::Snapshot, index_entry, keys},
@@ -18,6 +19,8 @@ pub struct Reader<'v> {
     pub view: &'v ShardView,
     pub snapshot: Snapshot<'v>,
     pub judge: Judge,
+    /// Which sums of the index hold for the snapshot.
+    pub moment: Moment,
     /// `None`: nothing answers but the items themselves.
     pub index: Option<Arc<LiveIndex>>,
     /// The index also has entries of items that are not in the shard's range.
@@ -30,6 +33,7 @@ impl<'v> Reader<'v> {
             let before = view.state().index.current;
             // Before the snapshot, which then has no more of them than this says.
             let has_foreign = view.has_foreign();
+            let settled = view.sums.settled();
             let snapshot = view.engine.snapshot();
             // A generation is removed only after readers were told of another one. Whoever was not told until now sees all of it.
             if view.state().index.current.map(|one| one.number) != before.map(|one| one.number) {
@@ -41,9 +45,15 @@ impl<'v> Reader<'v> {
                     .find(|one| one.number == current.number)
                     .cloned()
             });
+            let judge = view.judge();
             return Self {
                 snapshot,
-                judge: view.judge(),
+                moment: Moment {
+                    settled,
+                    now: judge.now(),
+                    rules: judge.rules(),
+                },
+                judge,
                 view,
                 index,
                 has_foreign,

@@ -11,7 +11,7 @@ use crate::{
     store::{engine::Scan, keys},
 };
 
-/// The first byte of a resume point of a walk: at an entry, or behind it.
+/// The first byte of a resume point of a walk: at an entry, or behind it (see [`ResumePoint::behind`]).
 const AT: u8 = b'i';
 const AFTER: u8 = b'I';
 /// Behind the driver's path: an entry of a range, or an ordinal of those that lack the path.
@@ -19,7 +19,7 @@ const OF_RANGE: u8 = 0;
 const OF_MISSING: u8 = 1;
 
 /// Bytes of an index key before its term.
-const HEAD_BYTES: usize = 3;
+pub const HEAD_BYTES: usize = 3;
 
 /// Where a walk goes.
 pub struct WalkPlan {
@@ -48,8 +48,6 @@ pub struct Walk<'v> {
     scan: Scan<'v>,
     /// Whether the cursor stands on an entry of the leg, the one that is current.
     under_way: bool,
-    /// Whether it stands behind that one already.
-    ahead: bool,
     /// Where the first step goes instead of to the beginning.
     resume: Option<Resume>,
     at_resume: bool,
@@ -65,13 +63,6 @@ enum Leg {
         missing: bool,
     },
     Ordinals(Vec<u64>),
-}
-
-/// Entries, and those of them whose items live.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Count {
-    pub entries: usize,
-    pub live: u64,
 }
 
 struct Resume {
@@ -108,6 +99,28 @@ impl Resume {
 /// The driver of the walk that a resume point belongs to; `None` if it is of no walk.
 pub fn driver_of(point: &ResumePoint) -> Option<PathId> {
     Resume::parse(point).map(|(driver, _)| driver)
+}
+
+/// The key at which a walk over ranges goes on, without its head; `None` if the point is of another place.
+pub fn entry_of(point: &ResumePoint) -> Option<Vec<u8>> {
+    let (_, resume) = Resume::parse(point)?;
+    match resume.place {
+        Place::Entry(mut entry) => {
+            // The first key behind it.
+            entry.extend(resume.after.then_some(0));
+            Some(entry)
+        }
+        Place::Missing(_) => None,
+    }
+}
+
+/// A walk that resumes here begins at this key.
+pub fn point_at(driver: PathId, key: &[u8]) -> ResumePoint {
+    let mut bytes = vec![AT];
+    bytes.extend_from_slice(&driver.0.to_be_bytes());
+    bytes.push(OF_RANGE);
+    bytes.extend_from_slice(key.get(HEAD_BYTES..).unwrap_or_default());
+    ResumePoint(bytes)
 }
 
 impl<'v> Walk<'v> {
@@ -152,7 +165,6 @@ impl<'v> Walk<'v> {
             leg: 0,
             scan,
             under_way: false,
-            ahead: false,
             resume,
             at_resume: false,
             ordinal: 0,
@@ -194,7 +206,6 @@ impl<'v> Walk<'v> {
             }
             self.leg += 1;
             self.under_way = false;
-            self.ahead = false;
             self.next_ordinal = 0;
         }
     }
@@ -282,9 +293,7 @@ impl<'v> Walk<'v> {
                 self.at_resume = stands_there;
             }
         } else if self.under_way {
-            if !std::mem::take(&mut self.ahead) {
-                self.step();
-            }
+            self.step();
         } else if self.backwards {
             self.scan.seek_back(to);
             // The end is not part of the range.
@@ -313,35 +322,6 @@ impl<'v> Walk<'v> {
         Ok(true)
     }
 
-    /// Counts the entry under the cursor and those that follow it in its leg, at most so many, forwards: cheaper than a look at each
-    /// of them. The walk goes on behind them.
-    pub fn count(&mut self, entries_max: usize, is_live: impl Fn(&[u8]) -> bool) -> Result<Count> {
-        let mut count = Count::default();
-        let Some(Leg::Range { to, .. }) = self.legs.get(self.leg) else {
-            return Ok(count);
-        };
-        // The cursor ends by itself where the last leg does.
-        let is_last = self.leg + 1 == self.legs.len();
-        while count.entries < entries_max {
-            let value = if is_last {
-                self.scan.value()?
-            } else {
-                let entry = self.scan.entry()?;
-                entry
-                    .filter(|(key, _)| *key < to.as_slice())
-                    .map(|(_, value)| value)
-            };
-            let Some(value) = value else {
-                break;
-            };
-            count.entries += 1;
-            count.live += u64::from(is_live(value));
-            self.scan.advance();
-        }
-        self.ahead = true;
-        Ok(count)
-    }
-
     fn step(&mut self) {
         if self.backwards {
             self.scan.retreat();
@@ -351,15 +331,7 @@ impl<'v> Walk<'v> {
     }
 
     pub fn resume_at(&self) -> ResumePoint {
-        self.point(AT)
-    }
-
-    pub fn resume_after(&self) -> ResumePoint {
-        self.point(AFTER)
-    }
-
-    fn point(&self, kind: u8) -> ResumePoint {
-        let mut bytes = vec![kind];
+        let mut bytes = vec![AT];
         bytes.extend_from_slice(&self.driver.0.to_be_bytes());
         match (self.legs.get(self.leg), self.scan.entry()) {
             (Some(Leg::Range { missing: false, .. }), Ok(Some((key, _)))) => {

@@ -16,5 +16,6 @@ mod overdue;
 mod purging;
 mod replicas;
 mod splits;
+mod sums;
 mod ttl;
 mod unique_keys;

@@ -79,7 +79,7 @@ fn parts_together_hold_what_the_whole_held_and_nothing_twice() {
         assert!(part.view.has_foreign());
         while part.clear() {}
         assert!(!part.view.has_foreign());
-        assert!(part.raw().get(keys::HERITAGE).is_none());
+        assert!(!part.raw().contains_key(keys::HERITAGE));
         part.check_accounts();
         for (key, value) in entries(part) {
             assert_eq!(

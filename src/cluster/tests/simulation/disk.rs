@@ -85,6 +85,11 @@ impl SimulatedDisk {
         self.contents().fails_after = Some(writes);
     }
 
+    /// No power cut is to come.
+    pub fn mend(&self) {
+        self.contents().fails_after = None;
+    }
+
     /// How many writes a crash may lose.
     pub fn unsynced(&self) -> usize {
         self.contents().unsynced.len()

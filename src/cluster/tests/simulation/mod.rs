@@ -3,8 +3,10 @@
 //! `BOLIDE_SIMULATION_SEEDS=5000 cargo test --release --lib cluster::tests::simulation` runs more seeds than usual, `BOLIDE_SIMULATION_SEED=17` one alone.
 
 mod disk;
+mod failover;
 mod network;
 mod node;
+mod readers;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,8 +16,9 @@ use std::{
 
 use bytes::Bytes;
 use network::{Network, Weather};
-use node::{Node, Waiting, value_of};
+use node::{Node, Waiting, Watch, value_of};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+use readers::Readers;
 
 use super::super::{GroupId, NodeId};
 
@@ -34,8 +37,25 @@ const GROUPS: [GroupId; 2] = [
     },
 ];
 
+/// What is wrong with a build on purpose, to see that it is found out.
+#[derive(Clone, Copy, Default)]
+struct Broken {
+    /// Disks say that they have synced, and have not.
+    lying_disks: bool,
+    /// Whoever believes to lead answers strong reads without asking anybody.
+    hasty_reads: bool,
+    /// Leaders judge by their own clocks.
+    own_clocks: bool,
+}
+
+const SOUND: Broken = Broken {
+    lying_disks: false,
+    hasty_reads: false,
+    own_clocks: false,
+};
+
 struct Simulation {
-    seed: u64,
+    broken: Broken,
     rng: StdRng,
     now: u64,
     nodes: Vec<Node>,
@@ -45,6 +65,14 @@ struct Simulation {
     history: BTreeMap<(GroupId, u64), (u64, Bytes)>,
     leaders: BTreeMap<(GroupId, u64), NodeId>,
     acknowledged: BTreeMap<(GroupId, u64), u64>,
+    readers: Readers,
+    /// The latest time by which a leader has judged, and the latest term of one that did.
+    judged: BTreeMap<GroupId, (u64, i64)>,
+    judgements: u64,
+    /// The latest term that anybody takes part in.
+    terms: BTreeMap<GroupId, u64>,
+    /// Connections that others will notice to be broken: when, by whom, to whom.
+    breaks: BTreeSet<(u64, NodeId, NodeId)>,
     proposed: u64,
     crashes: u64,
     trace: DefaultHasher,
@@ -54,6 +82,8 @@ struct Simulation {
 #[derive(Debug, PartialEq, Eq)]
 struct Summary {
     acknowledged: usize,
+    reads: u64,
+    judgements: u64,
     crashes: u64,
     terms: u64,
     trace: u64,
@@ -62,7 +92,7 @@ struct Summary {
 type Verdict = Result<Summary, String>;
 
 impl Simulation {
-    fn new(seed: u64, lies: bool) -> Self {
+    fn new(seed: u64, broken: Broken) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let voters: Vec<NodeId> = (1..=if rng.random_bool(0.3) { 5 } else { 3 }).collect();
         let weather = Weather {
@@ -70,15 +100,27 @@ impl Simulation {
             doubled_percent: rng.random_range(0..15),
             delay_max: rng.random_range(1..25),
         };
+        let skew_max = if rng.random_bool(0.7) { 3_000 } else { 0 };
+        let nodes = voters.iter().map(|id| {
+            let skew = rng.random_range(-skew_max..=skew_max);
+            let watch = Watch::new(voters.len(), *id, skew);
+            Node::new(*id, broken.lying_disks, watch)
+        });
+        let nodes = nodes.collect();
         let mut simulation = Self {
-            seed,
+            broken,
             now: 0,
-            nodes: voters.iter().map(|id| Node::new(*id, lies)).collect(),
+            nodes,
             voters,
             network: Network::new(weather),
             history: BTreeMap::new(),
             leaders: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
+            readers: Readers::default(),
+            judged: BTreeMap::new(),
+            judgements: 0,
+            terms: BTreeMap::new(),
+            breaks: BTreeSet::new(),
             proposed: 0,
             crashes: 0,
             trace: DefaultHasher::new(),
@@ -91,8 +133,7 @@ impl Simulation {
     }
 
     fn start(&mut self, at: usize) {
-        let seed = self.seed ^ self.crashes << 32;
-        self.nodes[at].start(&GROUPS, &self.voters, seed);
+        self.nodes[at].start(&GROUPS, &self.voters);
     }
 
     fn run(mut self) -> Verdict {
@@ -105,7 +146,8 @@ impl Simulation {
         while !self.agree() {
             if self.now > deadline {
                 return Err(format!(
-                    "no agreement {CALM_MAX} moments after the last fault"
+                    "no agreement {CALM_MAX} moments after the last fault: {}",
+                    self.stand()
                 ));
             }
             self.moment()?;
@@ -113,6 +155,8 @@ impl Simulation {
         self.check_everything()?;
         Ok(Summary {
             acknowledged: self.acknowledged.len(),
+            reads: self.readers.answered,
+            judgements: self.judgements,
             crashes: self.crashes,
             terms: self
                 .leaders
@@ -122,6 +166,32 @@ impl Simulation {
                 .unwrap_or(0),
             trace: self.trace.finish(),
         })
+    }
+
+    /// How all nodes stand, for people.
+    fn stand(&self) -> String {
+        let nodes = self.nodes.iter().map(|node| {
+            let groups = GROUPS.map(|group| {
+                let replica = node.replicas.as_ref().and_then(|all| all.group(group));
+                let applied = node
+                    .machines
+                    .get(&group)
+                    .map_or(0, |machine| machine.index());
+                let log = replica.map(|replica| {
+                    (
+                        replica.first_index(),
+                        replica.last_index(),
+                        replica.commit_index(),
+                    )
+                });
+                format!(
+                    "{group} {:?}, log {log:?}, applied {applied}",
+                    node.roles.get(&group)
+                )
+            });
+            format!("\nnode {}: {}", node.id, groups.join("; "))
+        });
+        nodes.collect()
     }
 
     /// Faults, each seldom.
@@ -142,6 +212,7 @@ impl Simulation {
             }
             7..=12 => self.network.cut.clear(),
             13..=20 if self.nodes[at].replicas.is_none() => self.start(at),
+            31..=33 => self.nodes[at].watch.skew += self.rng.random_range(-5_000..5_000),
             21..=30 => {
                 let group = GROUPS[self.rng.random_range(0..GROUPS.len())];
                 self.nodes[at].checkpoint(group);
@@ -159,6 +230,15 @@ impl Simulation {
         if self.nodes[at].replicas.is_some() {
             self.crashes += 1;
             self.nodes[at].crash(&mut self.rng);
+            let gone = self.nodes[at].id;
+            self.readers.forget(gone);
+            // A process that died is noticed soon; a machine without power is not.
+            if self.rng.random_bool(0.7) {
+                for other in self.voters.iter().filter(|other| **other != gone) {
+                    let notices = self.now + self.rng.random_range(1..20);
+                    self.breaks.insert((notices, *other, gone));
+                }
+            }
         }
     }
 
@@ -167,6 +247,7 @@ impl Simulation {
         self.network.weather = Weather::CALM;
         for at in 0..self.nodes.len() {
             self.nodes[at].paused_until = 0;
+            self.nodes[at].disk.mend();
             if self.nodes[at].replicas.is_none() {
                 self.start(at);
             }
@@ -175,22 +256,72 @@ impl Simulation {
 
     fn moment(&mut self) -> Result<(), String> {
         self.now += 1;
-        for (group, message) in self.network.arrived(self.now) {
+        for (times, group, message) in self.network.arrived(self.now) {
             let at = (message.to - 1) as usize;
             let node = &mut self.nodes[at];
             if node.paused_until <= self.now
                 && let Some(replicas) = &mut node.replicas
             {
+                node.watch.hear(message.from, times, self.now);
                 replicas.step(group, message);
+            }
+        }
+        while let Some(&(when, by, gone)) = self.breaks.first()
+            && when <= self.now
+        {
+            self.breaks.pop_first();
+            if let Some(replicas) = &mut self.nodes[(by - 1) as usize].replicas {
+                replicas.lost(gone);
             }
         }
         if self.now < STORM && self.rng.random_bool(0.2) {
             self.propose();
         }
+        if self.now < STORM && self.rng.random_bool(0.1) {
+            self.ask();
+        }
         for at in 0..self.nodes.len() {
             // Ticks of different nodes fall on different moments, and some are late.
             let due = (self.now + at as u64).is_multiple_of(TICK) && !self.rng.random_bool(0.05);
             self.work(at, due)?;
+            if self.rng.random_bool(0.1) {
+                self.judge(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A leader that decides looks at the clock, to tell whether something is expired.
+    fn judge(&mut self, at: usize) -> Result<(), String> {
+        let node = &self.nodes[at];
+        if node.paused_until > self.now || node.replicas.is_none() {
+            return Ok(());
+        }
+        for group in GROUPS {
+            let Some(term) = node.decides(group) else {
+                continue;
+            };
+            // Whoever is voted out and does not know it yet is a replica like others, a message's time behind or ahead.
+            if self.terms.get(&group).is_some_and(|newest| *newest > term) {
+                continue;
+            }
+            let time = if self.broken.own_clocks {
+                Some(node.watch.wall(self.now))
+            } else {
+                node.watch.time(self.now)
+            };
+            let Some(time) = time else {
+                return Err(format!("node {} leads {group} without a time", node.id));
+            };
+            let judged = self.judged.entry(group).or_insert((term, time));
+            if term > judged.0 && time < judged.1 {
+                return Err(format!(
+                    "node {} judges {group} by {time} in term {term}, an earlier leader by {}",
+                    node.id, judged.1
+                ));
+            }
+            *judged = (term.max(judged.0), time.max(judged.1));
+            self.judgements += 1;
         }
         Ok(())
     }
@@ -220,6 +351,27 @@ impl Simulation {
         }
     }
 
+    /// Somebody wants to read what is newest, at any node.
+    fn ask(&mut self) {
+        let at = self.rng.random_range(0..self.nodes.len());
+        let group = GROUPS[self.rng.random_range(0..GROUPS.len())];
+        let node = &mut self.nodes[at];
+        let (Some(replicas), false) = (&mut node.replicas, node.paused_until > self.now) else {
+            return;
+        };
+        let told = self.acknowledged.range((group, 0)..=(group, u64::MAX));
+        let told = told.map(|((_, index), _)| *index).next_back().unwrap_or(0);
+        let number = self.readers.begin(group, node.id, told);
+        if !self.broken.hasty_reads {
+            replicas.ask_index(group, number);
+        } else if node.roles.get(&group).is_some_and(|role| role.leads) {
+            let index = replicas
+                .group(group)
+                .map_or(0, |group| group.commit_index());
+            self.readers.may_read(group, node.id, number, index);
+        }
+    }
+
     /// Lets one node do what it has to do.
     fn work(&mut self, at: usize, tick: bool) -> Result<(), String> {
         let Self {
@@ -242,13 +394,15 @@ impl Simulation {
         if !replicas.is_busy() {
             return Ok(());
         }
-        let round = replicas.round(&mut network.outgoing(*now, rng));
+        let round = replicas.round(&mut network.outgoing(&mut node.watch, *now, rng));
         let Ok(round) = round else {
             self.crash(at);
             return Ok(());
         };
         for (group, role) in round.roles {
             (self.now, at, role.term, role.leader, role.leads).hash(&mut self.trace);
+            let newest = self.terms.entry(group).or_default();
+            *newest = role.term.max(*newest);
             let node = &mut self.nodes[at];
             node.roles.insert(group, role);
             node.waiting.retain(|waiting| {
@@ -264,10 +418,22 @@ impl Simulation {
                 }
             }
         }
+        for (group, read) in round.reads {
+            let id = self.nodes[at].id;
+            self.readers.may_read(group, id, read.number, read.index);
+        }
         for (group, entries) in round.committed {
             for entry in entries {
                 self.apply(at, group, entry)?;
             }
+        }
+        for group in GROUPS {
+            let node = &self.nodes[at];
+            let applied = node
+                .machines
+                .get(&group)
+                .map_or(0, |machine| machine.index());
+            self.readers.read(group, node.id, applied)?;
         }
         Ok(())
     }
@@ -389,8 +555,8 @@ impl Simulation {
     }
 }
 
-fn run(seed: u64, lies: bool) -> Verdict {
-    Simulation::new(seed, lies).run()
+fn run(seed: u64, broken: Broken) -> Verdict {
+    Simulation::new(seed, broken).run()
 }
 
 fn seeds() -> std::ops::Range<u64> {
@@ -403,12 +569,15 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn nothing_acknowledged_is_lost_and_all_replicas_agree_whatever_happens() {
-    let (mut acknowledged, mut crashes, mut terms) = (0, 0, 0);
+    let (mut acknowledged, mut reads, mut judgements) = (0, 0, 0);
+    let (mut crashes, mut terms) = (0, 0);
     let seeds = seeds();
     for seed in seeds.clone() {
-        match run(seed, false) {
+        match run(seed, SOUND) {
             Ok(summary) => {
                 acknowledged += summary.acknowledged;
+                reads += summary.reads;
+                judgements += summary.judgements;
                 crashes += summary.crashes;
                 terms += summary.terms;
             }
@@ -421,23 +590,54 @@ fn nothing_acknowledged_is_lost_and_all_replicas_agree_whatever_happens() {
         acknowledged > 100 * runs,
         "{acknowledged} acknowledged in {runs} runs"
     );
+    assert!(reads as usize > 100 * runs, "{reads} reads in {runs} runs");
+    assert!(
+        judgements as usize > 100 * runs,
+        "{judgements} judgements in {runs} runs"
+    );
     assert!(crashes as usize > runs, "{crashes} crashes in {runs} runs");
     assert!(terms as usize > 2 * runs, "{terms} terms in {runs} runs");
 }
 
 #[test]
 fn a_seed_tells_the_same_story_twice() {
-    assert_eq!(run(3, false), run(3, false));
-    assert_ne!(run(3, false), run(4, false));
+    assert_eq!(run(3, SOUND), run(3, SOUND));
+    assert_ne!(run(3, SOUND), run(4, SOUND));
+}
+
+/// In how many of the usual runs a broken build is found out.
+fn caught(broken: Broken) -> usize {
+    let caught = (0..SEEDS_USUALLY).filter(|seed| {
+        // The Raft library itself gives up when a log has forgotten what it had promised.
+        let verdict = catch_unwind(AssertUnwindSafe(|| run(*seed, broken)));
+        verdict.is_err() || verdict.is_ok_and(|verdict| verdict.is_err())
+    });
+    caught.count()
 }
 
 #[test]
 fn a_disk_that_acknowledges_before_it_has_synced_is_found_out() {
-    let caught = (0..SEEDS_USUALLY).filter(|seed| {
-        // The Raft library itself gives up when a log has forgotten what it had promised.
-        let verdict = catch_unwind(AssertUnwindSafe(|| run(*seed, true)));
-        verdict.is_err() || verdict.is_ok_and(|verdict| verdict.is_err())
+    let caught = caught(Broken {
+        lying_disks: true,
+        ..SOUND
     });
-    let caught = caught.count();
+    assert!(caught >= 5, "caught in {caught} of {SEEDS_USUALLY} runs");
+}
+
+#[test]
+fn leaders_that_judge_by_their_own_clocks_are_found_out() {
+    let caught = caught(Broken {
+        own_clocks: true,
+        ..SOUND
+    });
+    assert!(caught >= 5, "caught in {caught} of {SEEDS_USUALLY} runs");
+}
+
+#[test]
+fn a_leader_that_answers_strong_reads_without_asking_is_found_out() {
+    let caught = caught(Broken {
+        hasty_reads: true,
+        ..SOUND
+    });
     assert!(caught >= 5, "caught in {caught} of {SEEDS_USUALLY} runs");
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use raft::eraftpb::Message;
 use rand::{Rng as _, rngs::StdRng};
 
-use crate::cluster::{GroupId, NodeId, parcel::Letter, replicas::Post};
+use super::node::Watch;
+use crate::cluster::{GroupId, NodeId, parcel::Letter, replicas::Post, shared_time::Times};
 
 /// How bad the network is, in percent of messages and in moments.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +28,7 @@ pub struct Network {
     pub weather: Weather,
     /// Links that carry nothing, by sender and receiver.
     pub cut: BTreeSet<(NodeId, NodeId)>,
-    under_way: BTreeMap<(u64, u64), Letter>,
+    under_way: BTreeMap<(u64, u64), (Times, Letter)>,
     sent: u64,
 }
 
@@ -41,15 +42,21 @@ impl Network {
         }
     }
 
-    pub fn outgoing<'a>(&'a mut self, now: u64, rng: &'a mut StdRng) -> Outgoing<'a> {
+    pub fn outgoing<'a>(
+        &'a mut self,
+        watch: &'a mut Watch,
+        now: u64,
+        rng: &'a mut StdRng,
+    ) -> Outgoing<'a> {
         Outgoing {
             network: self,
+            watch,
             now,
             rng,
         }
     }
 
-    fn send(&mut self, now: u64, group: GroupId, message: Message, rng: &mut StdRng) {
+    fn send(&mut self, now: u64, group: GroupId, message: Message, times: Times, rng: &mut StdRng) {
         let copies = if rng.random_range(0..100) < self.weather.lost_percent {
             0
         } else {
@@ -60,17 +67,20 @@ impl Network {
             let arrives = now + rng.random_range(1..=self.weather.delay_max);
             // Through the same form as between real nodes.
             let letter = Letter::new(group, message.clone());
-            self.under_way.insert((arrives, self.sent), letter);
+            self.under_way.insert((arrives, self.sent), (times, letter));
         }
     }
 
     /// What arrives by now.
-    pub fn arrived(&mut self, now: u64) -> Vec<(GroupId, Message)> {
+    pub fn arrived(&mut self, now: u64) -> Vec<(Times, GroupId, Message)> {
         let later = self.under_way.split_off(&(now + 1, 0));
         let arrived = std::mem::replace(&mut self.under_way, later);
-        let opened = arrived.into_values().filter_map(Letter::open);
+        let opened = arrived.into_values().filter_map(|(times, letter)| {
+            let (group, message) = letter.open()?;
+            Some((times, group, message))
+        });
         opened
-            .filter(|(_, message)| !self.cut.contains(&(message.from, message.to)))
+            .filter(|(_, _, message)| !self.cut.contains(&(message.from, message.to)))
             .collect()
     }
 }
@@ -78,12 +88,14 @@ impl Network {
 /// What nodes say at one moment.
 pub struct Outgoing<'a> {
     network: &'a mut Network,
+    watch: &'a mut Watch,
     now: u64,
     rng: &'a mut StdRng,
 }
 
 impl Post for Outgoing<'_> {
     fn send(&mut self, group: GroupId, message: Message) {
-        self.network.send(self.now, group, message, self.rng);
+        let times = self.watch.tell(message.to, self.now);
+        self.network.send(self.now, group, message, times, self.rng);
     }
 }

@@ -10,6 +10,7 @@ use crate::cluster::{
     GroupId, NodeId,
     group::{Committed, Role},
     replicas::Replicas,
+    shared_time::{SharedTime, Times},
 };
 
 /// What was applied to a group, in order.
@@ -46,8 +47,55 @@ pub struct Waiting {
     pub after: u64,
 }
 
+/// Milliseconds of a moment.
+const MOMENT: i64 = 5;
+
+/// A node's clocks, and what it makes of those of others.
+pub struct Watch {
+    time: SharedTime,
+    /// By how much its wall clock is wrong.
+    pub skew: i64,
+    /// Its monotonic clock began some time.
+    start: i64,
+}
+
+impl Watch {
+    pub fn new(nodes: usize, id: NodeId, skew: i64) -> Self {
+        Self {
+            time: SharedTime::new(nodes),
+            skew,
+            start: id as i64 * 1_000_003,
+        }
+    }
+
+    fn monotonic(&self, now: u64) -> i64 {
+        self.start + now as i64 * MOMENT
+    }
+
+    pub fn wall(&self, now: u64) -> i64 {
+        now as i64 * MOMENT + self.skew
+    }
+
+    pub fn tell(&mut self, to: NodeId, now: u64) -> Times {
+        self.time.tell(to, self.monotonic(now), self.wall(now))
+    }
+
+    pub fn hear(&mut self, from: NodeId, times: Times, now: u64) {
+        self.time.hear(from, times, self.monotonic(now));
+    }
+
+    /// What the node takes for the time.
+    pub fn time(&self, now: u64) -> Option<i64> {
+        self.time
+            .offset()
+            .map(|offset| self.monotonic(now) + offset)
+    }
+}
+
 pub struct Node {
     pub id: NodeId,
+    /// What it has heard of the time outlasts a crash: the clock's file keeps it.
+    pub watch: Watch,
     pub disk: Arc<SimulatedDisk>,
     /// Absent while the node is down.
     pub replicas: Option<Replicas>,
@@ -59,9 +107,10 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn new(id: NodeId, lies: bool) -> Self {
+    pub fn new(id: NodeId, lies: bool, watch: Watch) -> Self {
         Self {
             id,
+            watch,
             disk: Arc::new(SimulatedDisk::new(lies)),
             replicas: None,
             machines: BTreeMap::new(),
@@ -71,8 +120,8 @@ impl Node {
         }
     }
 
-    pub fn start(&mut self, groups: &[GroupId], voters: &[NodeId], seed: u64) {
-        let mut replicas = Replicas::new(self.id, seed, self.disk.clone());
+    pub fn start(&mut self, groups: &[GroupId], voters: &[NodeId]) {
+        let mut replicas = Replicas::new(self.id, self.disk.clone());
         for group in groups {
             let applied = self.machines.entry(*group).or_default().index();
             replicas
@@ -93,6 +142,13 @@ impl Node {
             machine.entries.truncate(survivors);
             machine.durable = survivors;
         }
+    }
+
+    /// The term in which the node leads a group and has applied all that earlier leaders have left.
+    pub fn decides(&self, group: GroupId) -> Option<u64> {
+        let term = self.roles.get(&group).filter(|role| role.leads)?.term;
+        let last = self.machines.get(&group)?.entries.last()?.term;
+        (last == term).then_some(term)
     }
 
     /// Makes the state machine of a group durable, and gives its log free up to there.

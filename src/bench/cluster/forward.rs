@@ -1,0 +1,52 @@
+//! The same request at the node that leads the shard, and at one that has to send it on. Each node
+//! answers reads below strong from its own replica, so what is sent on is a write here and a strong
+//! read where that level is measured.
+
+use serde_json::json;
+
+use super::Context;
+use super::members::{Cluster, NODES, busiest};
+use crate::bench::item::Look;
+use crate::bench::measure::{Compared, measure};
+use crate::bench::report::Bar;
+use crate::bench::scripts::Creates;
+use crate::model::error::{Error, Result};
+
+const CASE: &str = "forward";
+const CONTAINER: &str = "forwarded";
+
+pub async fn run(context: &Context<'_>) -> Result<()> {
+    let cluster = Cluster::start(&context.bench, "forward", &[]).await?;
+    let account = cluster.account();
+    account.create_database().await?;
+    account.create_container(CONTAINER, &json!({})).await?;
+    let (leader, other) = leader_and_other(&cluster).await?;
+    let mut compared = Compared::default();
+    for round in 0..context.options.rounds {
+        let scripts = |round| {
+            let signer = &context.bench.signer;
+            Creates::spread(signer, CONTAINER, Look::Payload, round, 1)
+        };
+        let leads = cluster.server(leader)?;
+        let sends_on = cluster.server(other)?;
+        let local = measure(leads, scripts(2 * round), context.extent()).await?;
+        let forwarded = measure(sends_on, scripts(2 * round + 1), context.extent()).await?;
+        compared.add(&local, &forwarded);
+    }
+    let names = ("create at the leader", "create sent on to the leader");
+    context.add_latencies(CASE, names, &compared, Bar::AtMost(2.0));
+    Ok(())
+}
+
+/// The node that leads the one shard of this cluster, and one that does not.
+pub async fn leader_and_other(cluster: &Cluster<'_>) -> Result<(usize, usize)> {
+    cluster
+        .until("have a leader", |statuses| {
+            statuses.iter().all(|status| busiest(status).is_some())
+        })
+        .await?;
+    let statuses = cluster.statuses().await?;
+    let leader = statuses.first().and_then(busiest);
+    let leader = leader.ok_or_else(|| Error::unavailable("the shard has no leader"))?;
+    Ok((leader, (leader + 1) % NODES))
+}

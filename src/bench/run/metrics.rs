@@ -1,0 +1,178 @@
+//! What the driver tells of itself while it runs: `/metrics` on a port of this machine.
+//!
+//! The recorder hands over what it has taken out of the load once a second, so the connections
+//! count nothing twice and wait for nobody.
+
+use std::net::SocketAddr;
+use std::sync::mpsc;
+
+use actix_web::{App, HttpResponse, HttpServer, web};
+
+use crate::bench::check::{Kind, Lag, Violations};
+use crate::bench::histogram::Histogram;
+use crate::bench::load::{NO_ANSWER, Tally};
+use crate::bench::workload::Operation;
+use crate::model::error::{Error, Result};
+use crate::telemetry::Exporter;
+use crate::telemetry::bench::{OperationSeries, RunSeries};
+use crate::telemetry::labels::BenchOutcome;
+
+/// Where Prometheus looks for a driver unless it is told otherwise.
+const PORT: u16 = 8_090;
+const THROTTLED: u16 = 429;
+
+/// Serves what is counted until the process ends. On the usual port, if nobody has it; a port that
+/// was asked for must be free. Nothing comes back if nothing is served.
+pub fn serve(port: Option<u16>) -> Result<Option<Exporter>> {
+    let exporter = Exporter::install()
+        .map_err(|error| Error::internal(format!("metrics cannot be collected: {error}")))?;
+    match (listen(exporter.clone(), port.unwrap_or(PORT)), port) {
+        (Ok(address), _) => eprintln!("metrics of this run: http://{address}/metrics"),
+        (Err(error), None) => {
+            eprintln!(
+                "metrics of this run are not served: port {PORT}: {error}; --metrics-port 0 takes another"
+            );
+            return Ok(None);
+        }
+        (Err(error), Some(port)) => {
+            return Err(Error::bad_request(format!(
+                "cannot serve metrics on port {port}: {error}"
+            )));
+        }
+    }
+    Ok(Some(exporter))
+}
+
+/// The series of a run.
+pub struct Metrics {
+    /// Absent where nobody asks.
+    exporter: Option<Exporter>,
+    operations: Vec<OperationSeries>,
+    run: RunSeries,
+}
+
+impl Metrics {
+    pub fn new(exporter: Option<Exporter>, operations: &[Operation], rate: Option<f64>) -> Self {
+        let operations = operations.iter().map(|operation| operation.name());
+        Self {
+            exporter,
+            operations: operations.map(OperationSeries::new).collect(),
+            run: RunSeries::new(
+                rate.unwrap_or(0.0),
+                Kind::ALL.iter().map(|kind| kind.name()),
+            ),
+        }
+    }
+
+    /// Adds what happened since the last time, by operation.
+    pub fn add(&self, tallies: &[Tally], lag: &Lag, violations: &Violations) {
+        let Some(exporter) = &self.exporter else {
+            return;
+        };
+        for (series, tally) in self.operations.iter().zip(tallies) {
+            let unexpected: u64 = tally.unexpected.values().sum();
+            series.ended(BenchOutcome::Ok, tally.operations - unexpected);
+            for (status, count) in &tally.unexpected {
+                series.ended(outcome(*status), *count);
+            }
+            each(&tally.latency, |seconds, count| series.took(seconds, count));
+        }
+        each(&lag.seen, |seconds, count| self.run.seen(seconds, count));
+        for (place, kind) in Kind::ALL.iter().enumerate() {
+            self.run.violations(place, violations.count(*kind));
+        }
+        exporter.tidy();
+    }
+}
+
+fn outcome(status: u16) -> BenchOutcome {
+    match status {
+        NO_ANSWER => BenchOutcome::Unanswered,
+        THROTTLED => BenchOutcome::Throttled,
+        _ => BenchOutcome::Failed,
+    }
+}
+
+fn each(histogram: &Histogram, mut record: impl FnMut(f64, usize)) {
+    let counts = histogram.counts();
+    for step in counts.iter_recorded() {
+        // The lower end of the step, so that nothing stays nothing.
+        let seconds = counts.lowest_equivalent(step.value_iterated_to()) as f64 / 1e9;
+        let count = usize::try_from(step.count_at_value()).unwrap_or(usize::MAX);
+        record(seconds, count);
+    }
+}
+
+/// The server has a thread of its own: a scrape does not hold up the recorder.
+fn listen(exporter: Exporter, port: u16) -> std::io::Result<SocketAddr> {
+    let (tell, told) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("bench-metrics".to_owned())
+        .spawn(move || {
+            let server = HttpServer::new(move || {
+                let exporter = exporter.clone();
+                let answer = move || {
+                    let text = exporter.render(|| {});
+                    async move {
+                        HttpResponse::Ok()
+                            .content_type("text/plain; version=0.0.4")
+                            .body(text)
+                    }
+                };
+                App::new().route("/metrics", web::get().to(answer))
+            })
+            .workers(1)
+            // Ctrl-C is the run's: it ends with its report.
+            .disable_signals()
+            .bind(("127.0.0.1", port));
+            actix_web::rt::System::new().block_on(async move {
+                match server {
+                    Ok(server) => {
+                        let address = server.addrs().first().copied();
+                        let _ =
+                            tell.send(address.ok_or(std::io::ErrorKind::AddrNotAvailable.into()));
+                        let _ = server.run().await;
+                    }
+                    Err(error) => {
+                        let _ = tell.send(Err(error));
+                    }
+                }
+            });
+        })?;
+    told.recv().map_err(std::io::Error::other)?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::telemetry::labels::{BENCH_OPERATION, BENCH_VIOLATION};
+    use crate::telemetry::metric::{Label, Values};
+
+    #[test]
+    fn a_lag_of_nothing_stays_nothing() {
+        let mut histogram = Histogram::default();
+        for lag in [Duration::ZERO, Duration::ZERO, Duration::from_secs(2)] {
+            histogram.record(lag);
+        }
+        let mut told = Vec::new();
+        each(&histogram, |seconds, count| told.push((seconds, count)));
+        let (seconds, count) = told[1];
+        assert_eq!((told[0], count), ((0.0, 2), 1));
+        assert!((seconds - 2.0).abs() < 0.01, "{seconds}");
+    }
+
+    #[test]
+    fn the_table_of_metrics_lists_every_operation_and_every_violation() {
+        let listed = |label: &Label| match label.values {
+            Values::Listed(values) => values.to_vec(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            listed(&BENCH_OPERATION),
+            Operation::ALL.map(Operation::name)
+        );
+        assert_eq!(listed(&BENCH_VIOLATION), Kind::ALL.map(Kind::name));
+    }
+}

@@ -1,0 +1,181 @@
+//! The time that the nodes of a cluster agree on: whoever leads next is never behind what an earlier leader has judged by.
+//!
+//! Each node tells the others what its wall clock says, and *wishes* for the middle of all of them, so that one clock that is wrong is outvoted. A node uses a time
+//! when a majority has heard the wish for it, counting from the moment at which it knows that; from then on time runs on by itself. Whoever has heard a wish never
+//! wishes for less. A new leader has spoken with a majority, one of which has heard what the old one used.
+//!
+//! All times are milliseconds. An offset is what must be added to this node's monotonic clock. It knows no clock itself.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::NodeId;
+
+/// What goes with everything that one node sends another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Times {
+    wall: i64,
+    /// Absent until the node has heard from a majority.
+    wish: Option<i64>,
+    /// The latest wish that the sender has heard from the receiver.
+    heard: Option<i64>,
+}
+
+#[derive(Default)]
+struct Peer {
+    /// Its wall clock, as an offset.
+    wall: i64,
+    /// Its latest wish.
+    wished: Option<i64>,
+    /// Our latest wish that it has heard.
+    heard: Option<i64>,
+}
+
+pub struct SharedTime {
+    majority: usize,
+    peers: BTreeMap<NodeId, Peer>,
+    /// The highest wish that is known of, as an offset.
+    floor: Option<i64>,
+    used: Option<i64>,
+}
+
+impl SharedTime {
+    /// Of a node in a cluster of so many, itself included.
+    pub fn new(nodes: usize) -> Self {
+        Self {
+            majority: nodes / 2 + 1,
+            peers: BTreeMap::new(),
+            floor: None,
+            used: None,
+        }
+    }
+
+    /// What to add to the monotonic clock; `None` until there is agreement.
+    pub fn offset(&self) -> Option<i64> {
+        self.used
+    }
+
+    /// The middle of all clocks that are known of; of two the earlier.
+    fn middle(&self, own: i64) -> Option<i64> {
+        let mut walls: Vec<i64> = self.peers.values().map(|peer| peer.wall).collect();
+        walls.push(own);
+        walls.sort_unstable();
+        let known = walls.len() >= self.majority;
+        walls.get((walls.len() - 1) / 2).copied().filter(|_| known)
+    }
+
+    /// What to tell a node.
+    pub fn tell(&mut self, to: NodeId, monotonic: i64, wall: i64) -> Times {
+        let wish = self.middle(wall - monotonic).map(|middle| {
+            let floor = self.floor.map_or(middle, |floor| floor.max(middle));
+            self.floor = Some(floor);
+            floor + monotonic
+        });
+        if self.majority == 1
+            && let Some(wish) = wish
+        {
+            self.use_at(wish, monotonic);
+        }
+        Times {
+            wall,
+            wish,
+            heard: self.peers.get(&to).and_then(|peer| peer.wished),
+        }
+    }
+
+    /// What a node has told.
+    pub fn hear(&mut self, from: NodeId, times: Times, monotonic: i64) {
+        let peer = self.peers.entry(from).or_default();
+        peer.wall = times.wall - monotonic;
+        peer.wished = peer.wished.max(times.wish);
+        peer.heard = peer.heard.max(times.heard);
+        let wish = times.wish.map(|wish| wish - monotonic);
+        self.floor = self.floor.max(wish);
+        let mut heard: Vec<i64> = self.peers.values().filter_map(|peer| peer.heard).collect();
+        heard.sort_unstable_by(|one, other| other.cmp(one));
+        // With this node they are a majority.
+        if let Some(agreed) = self.majority.checked_sub(2).and_then(|at| heard.get(at)) {
+            self.use_at(*agreed, monotonic);
+        }
+    }
+
+    fn use_at(&mut self, time: i64, monotonic: i64) {
+        self.used = self.used.max(Some(time - monotonic));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nodes whose clocks are off by so much talk to each other for some rounds of 100 ms.
+    fn talk(nodes: &mut [SharedTime], walls: &[i64], from: i64, rounds: i64) -> i64 {
+        let mut now = from;
+        for _ in 0..rounds {
+            now += 100;
+            for sender in 0..nodes.len() {
+                for receiver in (0..nodes.len()).filter(|one| *one != sender) {
+                    let wall = now + walls[sender];
+                    let times = nodes[sender].tell(receiver as u64, now, wall);
+                    nodes[receiver].hear(sender as u64, times, now + 1);
+                }
+            }
+        }
+        now
+    }
+
+    fn three() -> [SharedTime; 3] {
+        [3, 3, 3].map(SharedTime::new)
+    }
+
+    #[test]
+    fn one_clock_that_is_wrong_is_outvoted() {
+        for wrong in [-500_000, 500_000] {
+            let mut nodes = three();
+            talk(&mut nodes, &[1_000, 1_040, wrong], 0, 20);
+            for node in &nodes {
+                let offset = node.offset().unwrap();
+                // An answer takes a round.
+                assert!((800..=1_040).contains(&offset), "{offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn time_follows_most_clocks_forward_and_is_never_taken_back() {
+        let mut nodes = three();
+        let now = talk(&mut nodes, &[0, 0, 0], 0, 20);
+        let now = talk(&mut nodes, &[60_000, 60_000, 0], now, 20);
+        assert!(nodes.iter().all(|node| node.offset() > Some(59_000)));
+        talk(&mut nodes, &[0, 0, 0], now, 300);
+        assert!(nodes.iter().all(|node| node.offset() > Some(59_000)));
+    }
+
+    #[test]
+    fn a_time_is_used_only_when_a_majority_has_heard_of_it() {
+        let mut nodes = three();
+        let now = talk(&mut nodes, &[0, 0, 0], 0, 20);
+        // Two clocks jump, but only one of the two is heard by the first node, and nobody hears the first.
+        let [first, second, _] = &mut nodes;
+        let times = second.tell(0, now, now + 60_000);
+        first.hear(1, times, now);
+        let _ = first.tell(1, now, now + 60_000);
+        assert!(first.offset() < Some(1_000));
+        assert!(first.floor > Some(59_000), "it wishes for it");
+    }
+
+    #[test]
+    fn without_a_majority_there_is_no_agreement() {
+        let mut alone = SharedTime::new(3);
+        assert_eq!(alone.tell(1, 0, 77).wish, None);
+        assert_eq!(alone.offset(), None);
+    }
+
+    #[test]
+    fn a_cluster_of_one_agrees_with_itself() {
+        let mut alone = SharedTime::new(1);
+        alone.tell(2, 10, 77);
+        assert_eq!(alone.offset(), Some(67));
+    }
+}

@@ -1,0 +1,91 @@
+//! How a client has reached this node, as it or a proxy in between says.
+
+use actix_http::{HttpMessage as _, Request};
+use actix_web::http::header::{FORWARDED, HOST, HeaderName, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+
+use super::request::text;
+
+/// Scheme and host (with its port) of the client's URL, as far as they are known.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reached<'a> {
+    pub scheme: Option<&'a str>,
+    pub host: Option<&'a str>,
+}
+
+impl<'a> Reached<'a> {
+    /// A proxy's word counts before the client's, the newer header before the older ones.
+    pub fn by(request: &'a Request) -> Self {
+        let uri = request.uri();
+        let host = || text(request, &HOST).or_else(|| Some(uri.authority()?.as_str()));
+        Self {
+            scheme: forwarded(request, "proto")
+                .or_else(|| first_of(request, &X_FORWARDED_PROTO))
+                .or(uri.scheme_str()),
+            host: forwarded(request, "host")
+                .or_else(|| first_of(request, &X_FORWARDED_HOST))
+                .or_else(host),
+        }
+    }
+}
+
+/// The first value of a property in the `Forwarded` headers: `for=10.0.0.1;host="a:8081", for=10.0.0.2`.
+fn forwarded<'a>(request: &'a Request, property: &str) -> Option<&'a str> {
+    let values = request.headers().get_all(&FORWARDED);
+    let mut pairs = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split([';', ',']))
+        .filter_map(|pair| pair.trim().split_once('='));
+    let (_, value) = pairs.find(|(name, _)| name.trim().eq_ignore_ascii_case(property))?;
+    Some(value.trim().trim_start_matches('"').trim_end_matches('"'))
+}
+
+/// The first of several values in one header.
+fn first_of<'a>(request: &'a Request, name: &HeaderName) -> Option<&'a str> {
+    text(request, name)?.split(',').map(str::trim).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::http::header::HeaderValue;
+
+    fn check(uri: &str, headers: &[(&'static str, &'static str)], expected: [Option<&str>; 2]) {
+        let mut request = Request::new();
+        *request.uri_mut() = uri.parse().unwrap();
+        for (name, value) in headers {
+            request.headers_mut().append(
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            );
+        }
+        let [scheme, host] = expected;
+        assert_eq!(
+            Reached::by(&request),
+            Reached { scheme, host },
+            "{uri} {headers:?}"
+        );
+    }
+
+    #[test]
+    fn the_client_says_how_it_has_reached_the_node() {
+        check("/", &[], [None, None]);
+        check("/", &[("host", "db:1")], [None, Some("db:1")]);
+        check("https://db:2/", &[], [Some("https"), Some("db:2")]);
+    }
+
+    #[test]
+    fn a_proxy_knows_better() {
+        let old = [
+            ("host", "inner"),
+            ("x-forwarded-host", "outer, between"),
+            ("x-forwarded-proto", "https"),
+        ];
+        check("/", &old, [Some("https"), Some("outer")]);
+        let new = [
+            ("x-forwarded-host", "outer"),
+            ("forwarded", "for=10.0.0.1; Host=\"outer:443\";proto=https"),
+            ("forwarded", "host=between"),
+        ];
+        check("http://inner/", &new, [Some("https"), Some("outer:443")]);
+    }
+}
