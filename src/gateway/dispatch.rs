@@ -33,7 +33,7 @@ use crate::{
         consistency::Consistency,
         error::{Error, ErrorKind, Result},
     },
-    router::{ContainerRoute, Router, RoutingTable},
+    router::{ContainerRoute, Router, RoutingTable, query::QueryRoom},
     telemetry::{
         labels::{Operation, Throttle},
         requests::{InFlight, Watch},
@@ -60,6 +60,8 @@ pub struct Shared {
 pub struct Worker {
     pub shared: Arc<Shared>,
     pub router: Addr<Router>,
+    /// What the router's queries share with those that never get to it.
+    pub queries: Arc<QueryRoom>,
     /// Where it listens, for clients that do not say how they have reached it.
     pub address: String,
     pub in_flight: InFlight,

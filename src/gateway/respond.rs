@@ -156,10 +156,18 @@ impl Response {
     }
 }
 
+/// What a feed has around its rows, names apart.
+const FEED_FRAME_BYTES: usize = 64;
+
 /// A feed: `{"_rid":"…","<plural>":[…],"_count":n}` from rows that are JSON already.
-pub fn feed<'a>(rid: &str, plural: &str, rows: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u8> {
+pub fn feed<'a>(
+    rid: &str,
+    plural: &str,
+    rows: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+) -> Vec<u8> {
     let count = rows.len();
-    let mut body = Vec::with_capacity(64 + count * 256);
+    let row_bytes: usize = rows.clone().map(|row| row.len() + 1).sum();
+    let mut body = Vec::with_capacity(FEED_FRAME_BYTES + rid.len() + plural.len() + row_bytes);
     body.extend_from_slice(format!("{{\"_rid\":\"{rid}\",\"{plural}\":[").as_bytes());
     for (place, row) in rows.enumerate() {
         if place > 0 {

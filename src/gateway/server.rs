@@ -58,6 +58,7 @@ pub fn rest(listening: Listening, shared: Arc<Shared>) -> std::io::Result<Server
         let worker = Worker {
             shared: Arc::clone(&shared),
             router,
+            queries: Arc::clone(&queries),
             address: address.clone(),
             in_flight: InFlight::of_a_new_worker(),
         };
@@ -102,14 +103,16 @@ pub type SentOn = mpsc::Receiver<(Bytes, Reply)>;
 /// Answers other nodes, on a thread of its own.
 pub fn for_nodes(mut sent_on: SentOn, shared: Arc<Shared>) {
     Arbiter::new().spawn(async move {
+        let queries = Arc::new(QueryRoom::default());
         let router = Router {
             table: Arc::clone(&shared.table),
-            queries: Arc::default(),
+            queries: Arc::clone(&queries),
         }
         .start();
         let worker = Arc::new(Worker {
             shared,
             router,
+            queries,
             address: String::new(),
             in_flight: InFlight::of_a_new_worker(),
         });

@@ -22,6 +22,7 @@ mod functions;
 mod lexer;
 pub mod like;
 mod number;
+mod parsed;
 mod parser;
 mod partition;
 mod plan;

@@ -7,6 +7,7 @@ use super::computed::ComputedProperties;
 use super::eval::{Context, Flow, Scope, eval};
 use super::execute::{Execution, matching, project_stages};
 use super::functions::Aggregate;
+use super::parsed;
 use super::parser;
 use super::partition::{PartitionKeys, constant, partition_keys};
 use super::program::Program;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 /// A query, parsed and bound to its parameters.
 #[derive(Debug)]
 pub struct Query {
-    syntax: SelectQuery,
+    syntax: Arc<SelectQuery>,
     stages: Arc<Vec<Program>>,
     parameters: Vec<(String, Value)>,
     wanted: Wanted,
@@ -41,12 +42,17 @@ impl Query {
         parameters: &[(String, Value)],
         computed: &ComputedProperties,
     ) -> Result<Self> {
-        let syntax = parser::parse(text).map_err(|fault| fault.into_error(text))?;
+        // A text that carries its values in itself seldom comes again.
+        let parsed = match parameters {
+            [] => parser::parse(text).map(Arc::new),
+            _ => parsed::recall_or_parse(text),
+        };
+        let syntax = parsed.map_err(|fault| fault.into_error(text))?;
         Self::new(syntax, text, parameters, computed)
     }
 
     fn new(
-        syntax: SelectQuery,
+        syntax: Arc<SelectQuery>,
         text: &str,
         parameters: &[(String, Value)],
         computed: &ComputedProperties,
@@ -95,7 +101,7 @@ impl Query {
         if !is_constant(expr) {
             return None;
         }
-        let syntax = SelectQuery::of_value(expr.clone());
+        let syntax = Arc::new(SelectQuery::of_value(expr.clone()));
         let alone = Self::new(syntax, "", &self.parameters, &ComputedProperties::default()).ok()?;
         let mut rows = alone.at(self.now_ms).execute(std::iter::empty()).ok()?;
         rows.pop().map(Cow::Owned)
@@ -358,7 +364,7 @@ impl Condition {
     /// Parses `from c where c.n = 5`.
     pub fn parse(text: &str) -> Result<Self> {
         let syntax = parser::parse_condition(text).map_err(|fault| fault.into_error(text))?;
-        Query::new(syntax, text, &[], &ComputedProperties::default()).map(Self)
+        Query::new(Arc::new(syntax), text, &[], &ComputedProperties::default()).map(Self)
     }
 
     /// Sets the time of evaluation: milliseconds since 1970.

@@ -32,8 +32,10 @@ use crate::{
     },
     router::{
         Answer, ContainerRoute,
-        actor::{PageBounds, Scope},
-        query::{Fingerprint, Position, RunQuery, Token, key_ranges},
+        actor::{PageBounds, SPLITS_MET_MAX, Scope},
+        query::{
+            Fingerprint, GoOn, Position, Progress, QueryPage, Run, RunQuery, Token, key_ranges,
+        },
     },
     sql::{ComputedProperties, QUERY_TEXT_BYTES_MAX, Query, Shape},
 };
@@ -184,15 +186,13 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
         None => return Err(cross_partition_disabled()),
     };
     consistency::await_readable(call, &container, || Ok(scope.shards(&container))).await?;
-    let fingerprint = Fingerprint::of(container.container.rid, &query);
     // Held until the answer is there: a client that goes away drops it, and the work stops.
     let alive = Arc::new(());
     let run = RunQuery {
         query: Arc::clone(&query),
-        fingerprint,
         scope,
         token: text(call.request, &headers::CONTINUATION)
-            .map(|token| Token::parse(token, fingerprint))
+            .map(|token| Token::parse(token, Fingerprint::of(container.container.rid, &query)))
             .transpose()?,
         resume: asked
             .resume
@@ -207,7 +207,7 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
     let Answer {
         value: mut page,
         served,
-    } = call.worker.router.send(run).await.map_err(gone)??;
+    } = run_to_page(call, run).await?;
     drop(alive);
     call.watch.hands_out(page.first_due);
     let body = respond::feed(&container.rid_text, "Documents", page.rows.iter());
@@ -234,7 +234,32 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
     if let Some(continuation) = page.continuation {
         response.header(headers::CONTINUATION, continuation);
     }
+    // As with point reads: answers that leave together wake their clients together.
+    tokio::task::yield_now().await;
     Ok(response)
+}
+
+/// Many queries are over at once, right here; the others are the router's.
+async fn run_to_page(call: &Call<'_>, request: RunQuery) -> Result<Answer<QueryPage>> {
+    // Requests that other connections have sent meanwhile are taken in first, so that their answers can leave together.
+    tokio::task::yield_now().await;
+    let names_no_range = request.scope.range_id.is_none();
+    for _ in 1..SPLITS_MET_MAX {
+        match one_page(call, request.clone()).await {
+            // A split has cut it off: it begins again, in what the range was split into.
+            Err(error) if error.kind == ErrorKind::RangeGone && names_no_range => {}
+            answered => return answered,
+        }
+    }
+    one_page(call, request).await
+}
+
+async fn one_page(call: &Call<'_>, request: RunQuery) -> Result<Answer<QueryPage>> {
+    let worker = call.worker;
+    match Run::new(request, &worker.queries)?.glance()? {
+        Progress::Page(page) => Ok(*page),
+        Progress::More(run) => worker.router.send(GoOn(run)).await.map_err(gone)?,
+    }
 }
 
 /// Whether the headers say where the query goes: to one key, or everywhere.

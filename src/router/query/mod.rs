@@ -1,7 +1,7 @@
 //! Queries over the items of a container: a query and a scope enter, one page of rows and a token for the next one leave.
 //!
 //! A page is worked on in slices on the blocking pool: a short query is over in its first one, long ones take turns. One that looks for a value and
-//! finds few items is over before that, on the router's own thread, as a point read is. [`scope`] says what must be
+//! finds few items is over before that, on the thread that took the request in, as a point read is. [`scope`] says what must be
 //! looked into, [`run`] walks over it, [`modes`] are the three ways to rows, [`position`] and [`token`] say where the next page begins, and [`room`]
 //! is what the queries of a node share.
 
@@ -21,28 +21,25 @@ use actix::prelude::*;
 pub use position::Position;
 pub use room::QueryRoom;
 pub use rows::Rows;
-pub use run::{QueryPage, Work};
+pub use run::{Progress, QueryPage, Run, Work};
 pub use scope::key_ranges;
 pub use token::{Fingerprint, Token};
 
-use self::run::{Progress, Run};
 use super::{
     Answer, ContainerRoute, Router,
-    actor::{PageBounds, SPLITS_MET_MAX, Scope, off_the_event_loop},
+    actor::{PageBounds, Scope, off_the_event_loop},
     session::SessionToken,
 };
 use crate::{
-    model::error::{Error, ErrorKind, Result},
+    model::error::{Error, Result},
     sql::Query,
 };
 
-/// Runs a query; answers with one page of rows.
-#[derive(Clone, Message)]
-#[rtype(result = "Result<Answer<QueryPage>>")]
+/// A query to be run, up to one page of rows.
+#[derive(Clone)]
 pub struct RunQuery {
     pub container: Arc<ContainerRoute>,
     pub query: Arc<Query>,
-    pub fingerprint: Fingerprint,
     pub scope: Scope,
     pub token: Option<Token>,
     /// Where the rows of an ORDER BY begin.
@@ -55,42 +52,31 @@ pub struct RunQuery {
     pub alive: Weak<()>,
 }
 
-impl Handler<RunQuery> for Router {
+/// Works on a query that was not over at [first glance](Run::glance); answers with one page of rows.
+#[derive(Message)]
+#[rtype(result = "Result<Answer<QueryPage>>")]
+pub struct GoOn(pub Box<Run>);
+
+impl Handler<GoOn> for Router {
     type Result = ResponseFuture<Result<Answer<QueryPage>>>;
 
-    fn handle(&mut self, request: RunQuery, _: &mut Self::Context) -> Self::Result {
+    fn handle(&mut self, GoOn(mut run): GoOn, _: &mut Self::Context) -> Self::Result {
         let room = Arc::clone(&self.queries);
         Box::pin(async move {
-            let names_no_range = request.scope.range_id.is_none();
-            for _ in 1..SPLITS_MET_MAX {
-                match page(request.clone(), &room).await {
-                    // A split has cut it off: it begins again, in what the range was split into.
-                    Err(error) if error.kind == ErrorKind::RangeGone && names_no_range => {}
-                    answered => return answered,
+            let mut first = true;
+            loop {
+                let turn = room.turn(first).await?;
+                if run.is_abandoned() {
+                    return Err(Error::unavailable("nobody waits for the query any more"));
                 }
+                let progress = off_the_event_loop(move || run.slice()).await?;
+                drop(turn);
+                match progress {
+                    Progress::Page(page) => return Ok(*page),
+                    Progress::More(unfinished) => run = unfinished,
+                }
+                first = false;
             }
-            page(request, &room).await
         })
-    }
-}
-
-async fn page(request: RunQuery, room: &Arc<QueryRoom>) -> Result<Answer<QueryPage>> {
-    let mut run = match Run::new(request, room)?.glance()? {
-        Progress::Page(page) => return Ok(*page),
-        Progress::More(unfinished) => unfinished,
-    };
-    let mut first = true;
-    loop {
-        let turn = room.turn(first).await?;
-        if run.is_abandoned() {
-            return Err(Error::unavailable("nobody waits for the query any more"));
-        }
-        let progress = off_the_event_loop(move || run.slice()).await?;
-        drop(turn);
-        match progress {
-            Progress::Page(page) => return Ok(*page),
-            Progress::More(unfinished) => run = unfinished,
-        }
-        first = false;
     }
 }

@@ -10,6 +10,11 @@ use crate::{
     shard::view::{Judge, earlier},
 };
 
+/// With the first row, room is made for so many like it, as long as they are few bytes: most pages are small, and to grow in steps would be to
+/// copy them again and again.
+const ROWS_AT_FIRST: usize = 16;
+const ROW_BYTES_AT_FIRST_MAX: usize = 64 * 1024;
+
 /// Rows one behind the other, ready to be sent.
 #[derive(Debug, Default)]
 pub struct Rows {
@@ -37,6 +42,11 @@ impl Rows {
     }
 
     pub fn push(&mut self, json: &[u8], life: Option<Life>) {
+        if self.ends.is_empty() {
+            let expected = json.len().saturating_mul(ROWS_AT_FIRST);
+            self.json.reserve(expected.min(ROW_BYTES_AT_FIRST_MAX));
+            self.ends.reserve(ROWS_AT_FIRST);
+        }
         self.json.extend_from_slice(json);
         self.close(life);
     }
@@ -66,7 +76,7 @@ impl Rows {
         });
     }
 
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
         let mut begin = 0;
         self.ends.iter().map(move |row| {
             let json = self.json.get(begin..row.end).unwrap_or_default();

@@ -70,7 +70,6 @@ pub struct Work {
 pub struct Run {
     container: Arc<ContainerRoute>,
     query: Arc<Query>,
-    fingerprint: Fingerprint,
     bounds: PageBounds,
     session: Option<SessionToken>,
     scan_allowed: bool,
@@ -127,7 +126,7 @@ impl Run {
         };
         if let Some(Unfinished::Kept(ticket)) = unfinished
             && let Some(mut run) = room.take(ticket)
-            && run.fingerprint == request.fingerprint
+            && run.fingerprint() == Fingerprint::of(request.container.container.rid, &request.query)
         {
             run.session = request.session;
             run.alive = request.alive;
@@ -142,7 +141,6 @@ impl Run {
         let mut run = Box::new(Self {
             mode: Mode::Gone,
             container: request.container,
-            fingerprint: request.fingerprint,
             bounds: request.bounds,
             session: request.session,
             scan_allowed: request.scan_allowed,
@@ -164,6 +162,11 @@ impl Run {
         });
         run.begin(request.token.map(|token| token.place), request.resume)?;
         Ok(run)
+    }
+
+    /// Worked out only for tokens: most queries have their rows on one page.
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(self.container.container.rid, &self.query)
     }
 
     fn begin(&mut self, place: Option<Place>, resume: Option<Position>) -> Result<()> {
@@ -552,7 +555,7 @@ impl Run {
                 partial: partial.clone(),
             }),
         };
-        if Token::new(self.fingerprint, self.found, place.clone())
+        if Token::new(self.fingerprint(), self.found, place.clone())
             .encode()
             .is_some()
         {
@@ -573,7 +576,7 @@ impl Run {
             Mode::Streaming(_) | Mode::Gone => None,
         };
         let served = self.served.clone().ok_or_else(no_parts)?;
-        let (fingerprint, found) = (self.fingerprint, self.found);
+        let (fingerprint, found) = (self.fingerprint(), self.found);
         let work = std::mem::take(&mut self.work);
         let room = Arc::clone(self.share.room());
         let place = Place::Rows {
@@ -599,7 +602,7 @@ impl Run {
         }
         let served = self.served.clone().ok_or_else(no_parts)?;
         let continuation = next
-            .map(|(found, place)| encode(&Token::new(self.fingerprint, found, place)))
+            .map(|(found, place)| encode(&Token::new(self.fingerprint(), found, place)))
             .transpose()?;
         Ok(Progress::Page(Box::new(Answer {
             value: QueryPage {

@@ -173,6 +173,7 @@ impl<'v> ItemsOfIndex<'v> {
     fn look_ahead(&mut self, entries_max: usize) -> Result<()> {
         // Places in `ahead`, and their ordinals.
         let mut passed = Vec::with_capacity(entries_max);
+        self.ahead.reserve(entries_max);
         for place in 0..entries_max {
             if !self.entries.advance()? {
                 break;

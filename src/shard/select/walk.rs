@@ -18,6 +18,10 @@ const AFTER: u8 = b'I';
 const OF_RANGE: u8 = 0;
 const OF_MISSING: u8 = 1;
 
+/// Bytes of a resume point before its place: kind, driver, what the place is of.
+const POINT_HEAD_BYTES: usize = 10;
+const ORDINAL_BYTES: usize = 8;
+
 /// Bytes of an index key before its term.
 pub const HEAD_BYTES: usize = 3;
 
@@ -331,9 +335,16 @@ impl<'v> Walk<'v> {
     }
 
     pub fn resume_at(&self) -> ResumePoint {
-        let mut bytes = vec![AT];
+        let entry = self.scan.entry();
+        // Made for every entry that is looked up ahead: its memory is taken in one piece.
+        let room = match &entry {
+            Ok(Some((key, _))) => key.len(),
+            _ => 0,
+        };
+        let mut bytes = Vec::with_capacity(POINT_HEAD_BYTES + room.max(ORDINAL_BYTES));
+        bytes.push(AT);
         bytes.extend_from_slice(&self.driver.0.to_be_bytes());
-        match (self.legs.get(self.leg), self.scan.entry()) {
+        match (self.legs.get(self.leg), entry) {
             (Some(Leg::Range { missing: false, .. }), Ok(Some((key, _)))) => {
                 bytes.push(OF_RANGE);
                 bytes.extend_from_slice(key.get(HEAD_BYTES..).unwrap_or_default());
