@@ -170,6 +170,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         table,
         clock: Arc::clone(&clock),
         metrics: metrics.clone(),
+        coordinator: coordinator.clone(),
         cluster: health_member.zip(meta),
     };
     let health = server::health(health_listener, health)
@@ -366,6 +367,7 @@ async fn open_coordinator(
     let host = ShardHost::new(arbiters, shared, clock.clock(), &folder, admission, groups);
     let policy = Policy {
         shards_per_container: settings.limits.shards_per_container,
+        shard_bytes_max: settings.limits.shard_bytes_max,
         enforce_throughput: settings.limits.enforce_throughput,
     };
     let opened = tokio::task::spawn_blocking({

@@ -140,6 +140,9 @@ pub struct Limits {
     /// Shards of a new container; 0 follows its throughput, one for each 10,000 RU/s begun.
     #[serde(deserialize_with = "checks::whole::<_, _, 0, 256>")]
     pub shards_per_container: u32,
+    /// Bytes of items beyond which a shard is split in two; 0 means never.
+    #[serde(deserialize_with = "checks::whole::<_, _, 0, 1_099_511_627_776>")]
+    pub shard_bytes_max: u64,
 }
 
 /// The nodes that work together as one.
@@ -270,6 +273,7 @@ impl Default for Limits {
             node_inflight_bytes_max: 256 * 1024 * 1024,
             enforce_throughput: false,
             shards_per_container: 0,
+            shard_bytes_max: 50 * 1024 * 1024 * 1024,
         }
     }
 }

@@ -8,12 +8,12 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 use tracing::{info, warn};
 
-use super::{catalog_file, meta::Meta, progress};
+use super::{catalog_file, meta::Meta, progress, split::Splits};
 use crate::{
     clock::Clock,
     index::Indexer,
     model::{
-        catalog::{Catalog, Container, Database},
+        catalog::{Catalog, Container, Database, Range},
         container::{ContainerDefinition, Owner, with_system_properties},
         error::{Error, ErrorKind, Result},
         indexing_policy::{IndexingMode, IndexingPolicy},
@@ -42,11 +42,13 @@ use crate::{
 pub struct Policy {
     /// 0: one shard for each 10,000 request units begun.
     pub shards_per_container: u32,
+    /// A shard with more bytes of items is split; 0: never.
+    pub shard_bytes_max: u64,
     pub enforce_throughput: bool,
 }
 
 pub struct Coordinator {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     pub(super) catalog: Arc<Catalog>,
     pub(super) host: Arc<ShardHost>,
     pub(super) shards: Shards,
@@ -54,7 +56,8 @@ pub struct Coordinator {
     pub(super) meta: Option<Arc<Meta>>,
     table: Arc<ArcSwap<RoutingTable>>,
     budgets: Budgets,
-    policy: Policy,
+    pub(super) policy: Policy,
+    pub(super) splits: Splits,
 }
 
 /// Shards by container, in key order.
@@ -98,6 +101,7 @@ impl Coordinator {
             table: Arc::default(),
             budgets: Budgets::default(),
             policy,
+            splits: Splits::default(),
         };
         coordinator.publish();
         Ok(coordinator)
@@ -214,6 +218,7 @@ impl Actor for Coordinator {
     /// Goes on following what a restart has interrupted.
     fn started(&mut self, context: &mut Self::Context) {
         self.keep_aligned(context);
+        self.keep_small(context);
         for (rid, shards) in &self.shards {
             if index_progress(shards).0 < 100 {
                 actix::spawn(progress::follow(*rid, shards.clone()));
@@ -246,16 +251,24 @@ fn container_json(container: &Container) -> Vec<u8> {
 
 pub(super) fn open_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHandle>> {
     let definition = &container.definition;
-    let facts = container.ranges.iter().map(|range| ShardFacts {
-        container: container.rid,
-        range_id: range.id,
-        range: range.keys.clone(),
-        partition_key_paths: definition.partition_key.paths.clone(),
-        unique_keys: definition.unique_keys.clone(),
-    });
+    let facts = container
+        .ranges
+        .iter()
+        .map(|range| facts_of(container, range));
     facts
         .map(|facts| host.open(facts, definition.default_ttl, &definition.indexing_policy))
         .collect()
+}
+
+pub(super) fn facts_of(container: &Container, range: &Range) -> ShardFacts {
+    ShardFacts {
+        container: container.rid,
+        range_id: range.id,
+        range: range.keys.clone(),
+        parents: range.parents.clone(),
+        partition_key_paths: container.definition.partition_key.paths.clone(),
+        unique_keys: container.definition.unique_keys.clone(),
+    }
 }
 
 fn storage_error(failure: &io::Error) -> Error {

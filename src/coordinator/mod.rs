@@ -8,5 +8,6 @@ pub mod meta;
 mod progress;
 pub mod questions;
 pub mod shared;
+pub mod split;
 
 pub use actor::Coordinator;

@@ -388,11 +388,12 @@ fn names(call: &Call<'_>, db: &str, coll: &str) -> (String, String) {
 
 pub fn list_ranges(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
     let container = call.container(db, coll)?;
-    // The set of ranges changes only when the container is made; its version is the container's identity.
+    // The set of ranges changes only when one of them is split; that gives the highest ids.
+    let ranges_made = container.container.ranges.iter().map(|range| range.id);
     let etag = format!(
         "\"{}-{}\"",
         container.rid_text.trim_end_matches('='),
-        container.container.ranges.len()
+        ranges_made.max().unwrap_or(0) + 1
     );
     let known = request::if_none_match(call.request)
         .is_some_and(|condition| condition != EtagCondition::Any && condition.matches(&etag));
@@ -437,7 +438,7 @@ fn ranges(container: &ContainerRoute, etag: &str) -> Vec<Value> {
                 "_self": rid::range_self_link(rid, u64::from(range.id)),
                 "throughputFraction": 1.0 / count as f64,
                 "status": "online",
-                "parents": [],
+                "parents": range.parents.iter().map(u32::to_string).collect::<Vec<_>>(),
                 "_ts": container.container.ts,
                 "_lsn": 1,
             })

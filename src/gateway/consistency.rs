@@ -41,22 +41,22 @@ fn freshness(level: Consistency) -> Freshness {
 }
 
 /// Waits until shards of a container may answer a read. A node of its own may at once: what a cluster waits for is kept out of its way.
-pub async fn await_readable<'a>(
+pub async fn await_readable(
     call: &Call<'_>,
     container: &ContainerRoute,
-    shards: impl Iterator<Item = &'a Arc<ShardHandle>>,
+    shards: impl FnOnce() -> Result<Vec<Arc<ShardHandle>>>,
 ) -> Result<()> {
     let level = level(call)?;
     if call.worker.shared.member.is_none() {
         return Ok(());
     }
-    Box::pin(await_replicas(call, container, shards.collect(), level)).await
+    Box::pin(await_replicas(call, container, shards()?, level)).await
 }
 
 async fn await_replicas(
     call: &Call<'_>,
     container: &ContainerRoute,
-    shards: Vec<&Arc<ShardHandle>>,
+    shards: Vec<Arc<ShardHandle>>,
     level: Consistency,
 ) -> Result<()> {
     let freshness = freshness(level);

@@ -106,7 +106,7 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
         keys: EpkRange::full(),
         range_id: None,
     });
-    consistency::await_readable(call, &container, scope.shards(&container)).await?;
+    consistency::await_readable(call, &container, || Ok(scope.shards(&container))).await?;
     let page = ReadPage {
         scope,
         continuation: text(call.request, &headers::CONTINUATION)
@@ -165,7 +165,7 @@ pub async fn changes(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> 
         ))
     })?;
     let mut start = feed_start(call)?;
-    consistency::await_readable(call, &container, scope.shards(&container)).await?;
+    consistency::await_readable(call, &container, || Ok(scope.shards(&container))).await?;
     loop {
         let request = ReadChanges {
             container: Arc::clone(&container),

@@ -2,15 +2,18 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use actix_web::{HttpResponse, web};
+use actix::Addr;
+use actix_web::{HttpResponse, http::StatusCode, web};
 use arc_swap::ArcSwap;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::scrape;
 use crate::{
     clock::ClockKeeper,
     cluster::{NodeId, member::Member},
-    coordinator::{check, meta::Meta},
+    coordinator::{Coordinator, check, meta::Meta, split::SplitShard},
+    model::error::{Error, Result},
     router::RoutingTable,
     shard::host::Leader,
     telemetry::Exporter,
@@ -20,6 +23,7 @@ pub struct Health {
     pub table: Arc<ArcSwap<RoutingTable>>,
     pub clock: Arc<ClockKeeper>,
     pub metrics: Exporter,
+    pub coordinator: Addr<Coordinator>,
     /// There in a cluster only.
     pub cluster: Option<(Arc<Member>, Arc<Meta>)>,
 }
@@ -31,7 +35,8 @@ pub fn configure(config: &mut web::ServiceConfig) {
         .route("/status", web::get().to(status))
         .route("/metrics", web::get().to(metrics))
         .route("/cluster/check", web::get().to(check_cluster))
-        .route("/clock/confirm", web::post().to(confirm_clock));
+        .route("/clock/confirm", web::post().to(confirm_clock))
+        .route("/split", web::post().to(split));
 }
 
 async fn alive() -> HttpResponse {
@@ -132,6 +137,7 @@ fn shard_status(shard: &crate::shard::host::ShardHandle, own: Option<NodeId>) ->
                 "lsn": state.lsn,
                 "documents": state.documents,
                 "bytes": state.bytes,
+                "splitLeftovers": view.has_foreign(),
                 "deadBytes": state.dead_bytes,
                 "diskBytes": view.engine.disk_bytes(),
                 "requestsUnderWay": shard.requests_under_way(),
@@ -157,6 +163,52 @@ async fn metrics(health: web::Data<Health>) -> HttpResponse {
             .content_type("text/plain; version=0.0.4")
             .body(text),
         Err(_) => HttpResponse::ServiceUnavailable().finish(),
+    }
+}
+
+/// What to split: `?container=dbs/shop/colls/carts&range=0`.
+#[derive(Deserialize)]
+struct Split {
+    container: String,
+    /// May be left out where there is only one.
+    range: Option<u32>,
+}
+
+/// The operator's wish that a shard be split. Answers when its parts have taken over.
+async fn split(wish: web::Query<Split>, health: web::Data<Health>) -> HttpResponse {
+    let Split { container, range } = wish.into_inner();
+    let done = match names(&container) {
+        Ok((database, container)) => {
+            let request = SplitShard {
+                database,
+                container,
+                range_id: range,
+            };
+            let gone = |_| Error::unavailable("the node is stopping");
+            let done = health.coordinator.send(request).await;
+            done.map_err(gone).flatten()
+        }
+        Err(error) => Err(error),
+    };
+    match done {
+        Ok(ranges) => HttpResponse::Ok().json(json!({"ranges": ranges})),
+        Err(error) => {
+            let status = StatusCode::from_u16(error.status());
+            HttpResponse::build(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
+                .json(json!({"error": error.message}))
+        }
+    }
+}
+
+/// Database and container of a path by names.
+fn names(path: &str) -> Result<(String, String)> {
+    match path.split('/').collect::<Vec<_>>().as_slice() {
+        ["dbs", database, "colls", container] => {
+            Ok(((*database).to_owned(), (*container).to_owned()))
+        }
+        _ => Err(Error::bad_request(format!(
+            "'{path}' is no container: dbs/DATABASE/colls/CONTAINER is expected"
+        ))),
     }
 }
 

@@ -42,8 +42,8 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     admit(call, &container)?;
     let key = partition_key(call, &container)?;
     let place = place(&container, &key);
-    let shard = container.shard_of(&place)?;
-    consistency::await_readable(call, &container, std::iter::once(shard)).await?;
+    let shard = || Ok(vec![Arc::clone(container.shard_of(&place)?)]);
+    consistency::await_readable(call, &container, shard).await?;
     let id = match container.id == coll {
         true => Cow::Borrowed(id),
         false => Box::pin(addressed_id(&container, &place, coll, id)).await?,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     container::ContainerDefinition,
-    epk::EpkRange,
+    epk::{Epk, EpkRange},
     error::{Error, ErrorKind, Result},
     item::EtagCondition,
     offer::{Offer, Throughput},
@@ -48,6 +48,9 @@ pub struct Container {
 pub struct Range {
     pub id: u32,
     pub keys: EpkRange,
+    /// The ranges that it came from by splits, oldest first.
+    #[serde(default)]
+    pub parents: Vec<u32>,
 }
 
 /// The offer of a database or a container, with its place in the catalog.
@@ -83,6 +86,12 @@ impl Catalog {
                 "Resource Not Found: there is no container '{id}' in the database '{database}'"
             ))
         })
+    }
+
+    pub fn container_by_rid(&self, rid: ContainerRid) -> Option<&Container> {
+        let owners = self.databases.values();
+        let mut containers = owners.flat_map(|owner| owner.containers.values());
+        containers.find(|container| container.rid == rid)
     }
 
     pub fn create_database(
@@ -161,7 +170,11 @@ impl Catalog {
         let ranges = EpkRange::split_evenly(shards, definition.partition_key.version)
             .into_iter()
             .zip(0..)
-            .map(|(keys, id)| Range { id, keys })
+            .map(|(keys, id)| Range {
+                id,
+                keys,
+                parents: Vec::new(),
+            })
             .collect();
         owner.containers.insert(
             id.clone(),
@@ -223,6 +236,51 @@ impl Catalog {
         Ok(container)
     }
 
+    /// Puts two ranges in the place of one; they meet at an EPK. Their ids are above all that the container ever had, because the highest one is
+    /// always among its ranges.
+    pub fn split_range(
+        &mut self,
+        rid: ContainerRid,
+        range_id: u32,
+        at: &Epk,
+    ) -> Result<[Range; 2]> {
+        let container = self
+            .databases
+            .values_mut()
+            .flat_map(|database| database.containers.values_mut())
+            .find(|container| container.rid == rid)
+            .ok_or_else(|| Error::not_found(format!("there is no container '{rid}' any more")))?;
+        let ranges = &mut container.ranges;
+        let next = ranges.iter().map(|range| range.id).max().unwrap_or(0) + 1;
+        let found = ranges.iter().position(|range| range.id == range_id);
+        let Some((index, parent)) =
+            found.and_then(|index| Some((index, ranges.get(index)?.clone())))
+        else {
+            return Err(Error::not_found(format!(
+                "there is no partition key range '{range_id}' in the container"
+            )));
+        };
+        if *at <= parent.keys.min || *at >= parent.keys.max {
+            return Err(Error::bad_request(format!(
+                "the partition key range '{range_id}' cannot be split at '{}': that is not inside it",
+                at.to_hex()
+            )));
+        }
+        let lineage: Vec<u32> = parent.parents.iter().copied().chain([range_id]).collect();
+        let child = |id, min: &Epk, max: &Epk| Range {
+            id,
+            keys: EpkRange::new(min.clone(), max.clone()),
+            parents: lineage.clone(),
+        };
+        let children = [
+            child(next, &parent.keys.min, at),
+            child(next + 1, at, &parent.keys.max),
+        ];
+        ranges.splice(index..=index, children.clone());
+        self.version += 1;
+        Ok(children)
+    }
+
     pub fn replace_offer(
         &mut self,
         rid: OfferRid,
@@ -252,7 +310,8 @@ impl Catalog {
             .or_else(|| self.offer_of(&database.rid.self_link()))
     }
 
-    fn offer_of(&self, resource: &str) -> Option<&Offer> {
+    /// The offer that a resource has for itself.
+    pub fn offer_of(&self, resource: &str) -> Option<&Offer> {
         let mut offers = self.offers.values().map(|record| &record.offer);
         offers.find(|offer| offer.resource == resource)
     }

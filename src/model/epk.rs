@@ -73,6 +73,15 @@ impl Epk {
         }
     }
 
+    /// The first 16 bytes as a number, with zeros behind a shorter key.
+    pub fn leading(&self) -> u128 {
+        let mut bytes = [0; 16];
+        for (target, byte) in bytes.iter_mut().zip(self.as_bytes()) {
+            *target = *byte;
+        }
+        u128::from_be_bytes(bytes)
+    }
+
     /// Reads hex of either case.
     pub fn from_hex(text: &str) -> Result<Self> {
         let refused = || {

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     model::{
         epk::{Epk, EpkRange},
-        error::{Error, Result},
+        error::{Error, ErrorKind, Result},
         item::EtagCondition,
     },
     shard::{
@@ -67,20 +67,27 @@ pub struct ChangeItems<'a> {
 /// worker that asks, so a mailbox between the two would only cost. What fans out over shards comes as messages.
 impl Router {
     pub fn read(request: &ReadItem<'_>) -> Result<Answer<Result<Done>>> {
-        let shard = request.container.shard_of(&request.place)?;
-        shard.with_view(|view| {
-            // Before the read: the answer is at least as new as the LSN says.
-            let lsn = view.lsn();
-            let range_id = shard.facts.range_id;
-            if let Some(session) = &request.session {
-                session.check(range_id, request.container.session_version, lsn)?;
+        let mut shard = request.container.shard_of(&request.place)?;
+        loop {
+            let answer = shard.with_view(|view| {
+                // Before the read: the answer is at least as new as the LSN says.
+                let lsn = view.lsn();
+                let range_id = shard.facts.range_id;
+                if let Some(session) = &request.session {
+                    session.check(range_id, request.container.session_version, lsn)?;
+                }
+                let value = view.read(&request.place, request.id, request.if_none_match.as_ref());
+                Ok(Answer {
+                    value,
+                    served: Served::by(range_id, lsn),
+                })
+            });
+            match (answer, shard.heir(&request.place)) {
+                // It was split after the request had looked up the routes.
+                (Err(_), Some(heir)) => shard = heir,
+                (answer, _) => return answer,
             }
-            let value = view.read(&request.place, request.id, request.if_none_match.as_ref());
-            Ok(Answer {
-                value,
-                served: Served::by(range_id, lsn),
-            })
-        })
+        }
     }
 
     pub async fn change(request: ChangeItems<'_>) -> Result<Answer<Vec<Result<Done>>>> {
@@ -92,10 +99,14 @@ impl Router {
             bytes,
         } = request;
         let shard = container.shard_of(&place)?;
-        let Reply { results, lsn } = shard.perform(place, operations, atomic, bytes).await?;
+        let Reply {
+            results,
+            lsn,
+            range_id,
+        } = shard.perform(place, operations, atomic, bytes).await?;
         Ok(Answer {
             value: results,
-            served: Served::by(shard.facts.range_id, lsn),
+            served: Served::by(range_id, lsn),
         })
     }
 }
@@ -109,16 +120,41 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The shards in it, in key order.
-    pub fn shards<'a>(
-        &'a self,
-        container: &'a ContainerRoute,
-    ) -> impl Iterator<Item = &'a Arc<ShardHandle>> {
-        container
-            .shards_of(&self.keys)
-            .filter(|shard| self.range_id.is_none_or(|id| shard.facts.range_id == id))
+    /// The shards in it, in key order; in the place of one that was split meanwhile what it was split into, unless the client asked for that very range.
+    pub fn shards(&self, container: &ContainerRoute) -> Vec<Arc<ShardHandle>> {
+        let mut shards = Vec::with_capacity(1);
+        for shard in &container.shards {
+            self.add(shard, &mut shards);
+        }
+        shards
+    }
+
+    fn add(&self, shard: &Arc<ShardHandle>, shards: &mut Vec<Arc<ShardHandle>>) {
+        if !shard.facts.range.overlaps(&self.keys) {
+            return;
+        }
+        match self.range_id {
+            Some(id) if shard.facts.range_id == id => shards.push(Arc::clone(shard)),
+            Some(_) => {}
+            None if shard.heirs().is_empty() => shards.push(Arc::clone(shard)),
+            None => shard.heirs().iter().for_each(|heir| self.add(heir, shards)),
+        }
+    }
+
+    /// Does something again that a split has cut off, unless the client asked for the range that is gone.
+    pub fn over_splits<T>(&self, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        for _ in 1..SPLITS_MET_MAX {
+            match work() {
+                Err(error) if error.kind == ErrorKind::RangeGone && self.range_id.is_none() => {}
+                done => return done,
+            }
+        }
+        work()
     }
 }
+
+/// How many splits one request may meet with.
+pub const SPLITS_MET_MAX: usize = 4;
 
 /// How large a page may be.
 #[derive(Clone, Copy, Debug)]
@@ -156,14 +192,19 @@ impl Handler<ReadPage> for Router {
 
 impl ReadPage {
     pub fn read(&self) -> Result<Answer<ItemsPage>> {
+        self.scope.over_splits(|| self.read_once())
+    }
+
+    fn read_once(&self) -> Result<Answer<ItemsPage>> {
         let mut page = Page::new(self.bounds.items_max, self.bounds.bytes_max);
         let mut continuation = None;
         let mut served: Option<Served> = None;
         let from = self.continuation.as_ref();
         let shards = self.scope.shards(&self.container);
-        for shard in shards
-            .skip_while(|shard| from.is_some_and(|from| shard.facts.range_id != from.range_id))
-        {
+        // A token of a range that was split meanwhile goes on in what it was split into: keys are where they were.
+        let is_at =
+            |shard: &ShardHandle| from.is_none_or(|from| shard.facts.descends_from(from.range_id));
+        for shard in shards.iter().skip_while(|shard| !is_at(shard)) {
             let range_id = shard.facts.range_id;
             let view = shard.view()?;
             let lsn = view.lsn();
@@ -179,7 +220,7 @@ impl ReadPage {
                 None => served = Some(Served::by(range_id, lsn)),
             }
             let start = from
-                .filter(|from| from.range_id == range_id)
+                .filter(|_| is_at(shard))
                 .map_or(Resume::Start, |from| from.resume.clone());
             let keys = shard
                 .facts
@@ -225,36 +266,44 @@ impl Handler<ReadChanges> for Router {
 
     fn handle(&mut self, request: ReadChanges, _: &mut Self::Context) -> Self::Result {
         Box::pin(off_the_event_loop(move || {
-            let mut shards = request.scope.shards(&request.container);
-            let shard = shards
-                .next()
-                .ok_or_else(|| Error::bad_request("the change feed's range is empty"))?;
-            if shards.next().is_some() {
+            request.scope.over_splits(|| request.read())
+        }))
+    }
+}
+
+impl ReadChanges {
+    fn read(&self) -> Result<Answer<FeedPage>> {
+        let request = self;
+        let shards = request.scope.shards(&request.container);
+        let shard = match shards.as_slice() {
+            [shard] => shard,
+            [] => return Err(Error::bad_request("the change feed's range is empty")),
+            _ => {
                 return Err(Error::bad_request(
                     "the change feed's range spans several partition key ranges: read each of them",
                 ));
             }
-            let view = shard.view()?;
-            let lsn = view.lsn();
-            let range_id = shard.facts.range_id;
-            if let Some(session) = &request.session {
-                session.check(range_id, request.container.session_version, lsn)?;
-            }
-            let PageBounds {
-                items_max,
-                bytes_max,
-            } = request.bounds;
-            Ok(Answer {
-                value: feed::page(
-                    &view,
-                    &request.scope.keys,
-                    request.start,
-                    items_max,
-                    bytes_max,
-                )?,
-                served: Served::by(range_id, lsn),
-            })
-        }))
+        };
+        let view = shard.view()?;
+        let lsn = view.lsn();
+        let range_id = shard.facts.range_id;
+        if let Some(session) = &request.session {
+            session.check(range_id, request.container.session_version, lsn)?;
+        }
+        // No further than the shard's range: a split leaves more in its engine for a while.
+        let keys = shard
+            .facts
+            .range
+            .intersect(&request.scope.keys)
+            .unwrap_or_else(|| request.scope.keys.clone());
+        let PageBounds {
+            items_max,
+            bytes_max,
+        } = request.bounds;
+        Ok(Answer {
+            value: feed::page(&view, &keys, request.start, items_max, bytes_max)?,
+            served: Served::by(range_id, lsn),
+        })
     }
 }
 

@@ -11,7 +11,6 @@ use crate::{
     index::Indexer,
     model::{
         catalog::{Catalog, Container},
-        epk::EpkRange,
         error::{Error, ErrorKind, Result},
         rid::{ContainerRid, DatabaseRid},
     },
@@ -150,15 +149,5 @@ impl ContainerRoute {
                     ),
                 )
             })
-    }
-
-    /// The shards that hold keys of a range, in key order.
-    pub fn shards_of<'a>(
-        &'a self,
-        range: &'a EpkRange,
-    ) -> impl Iterator<Item = &'a Arc<ShardHandle>> {
-        self.shards
-            .iter()
-            .filter(|shard| shard.facts.range.overlaps(range))
     }
 }

@@ -17,6 +17,7 @@ use super::{
     overlay::Overlay,
     purge_work::PurgeWork,
     replica::{Replica, ReplicatedLog},
+    split_work::{ClearWork, Holding},
     state::ShardState,
     transaction::{Operation, Transaction},
     view::ShardView,
@@ -106,6 +107,9 @@ pub struct Shard {
     pub(super) gathering: Gathering,
     pub(super) purger: PurgeWork,
     pub(super) indexer: IndexWork,
+    pub(super) clearer: ClearWork,
+    /// Whether it is being cut in two.
+    pub(super) holding: Holding,
     pub(super) closing: Option<oneshot::Sender<()>>,
     /// Runs when the actor goes away, in order or by a panic.
     farewell: Farewell,
@@ -166,15 +170,26 @@ impl Shard {
             gathering: Gathering::default(),
             purger: PurgeWork::default(),
             indexer: IndexWork::default(),
+            clearer: ClearWork::default(),
+            holding: Holding::No,
             closing: None,
             farewell,
         }
+    }
+
+    /// Was built anew while it is being cut: nothing that its predecessor had decided is under way.
+    pub(super) fn held(mut self) -> Self {
+        self.holding = Holding::Still;
+        self
     }
 
     /// Whether writes are taken at all.
     pub(super) fn check_writable(&self) -> Result<()> {
         if self.closing.is_some() {
             return Err(Error::unavailable("the shard is closing"));
+        }
+        if self.is_held() {
+            return Err(Error::unavailable("the shard is being split; try again"));
         }
         self.place.check()?;
         self.view.check_writable()
@@ -205,6 +220,7 @@ impl Shard {
             reply,
             results,
             lsn: self.decided.lsn,
+            range_id: self.view.facts.range_id,
         };
         if self.decided.lsn == before && !self.committing && self.next.is_empty() {
             // Nothing was changed and nothing pending was seen: there is nothing to wait for.
@@ -310,7 +326,7 @@ impl Shard {
 
     pub(super) fn finish_closing(&mut self, context: &mut Context<Self>) {
         if !self.committing
-            && self.next.is_empty()
+            && (self.next.is_empty() || matches!(self.holding, Holding::Over(_)))
             && let Some(closed) = self.closing.take()
         {
             // Told when the actor is dropped and its share of the files with it.
@@ -344,6 +360,7 @@ impl Actor for Shard {
                 shard.probe_disk(context);
                 shard.purge(context);
                 shard.tick_index(context);
+                shard.clear(context);
             });
         });
     }
@@ -378,6 +395,7 @@ impl Handler<ChangeDefaultTtl> for Shard {
             reply: request.reply,
             results: Vec::new(),
             lsn: self.decided.lsn,
+            range_id: self.view.facts.range_id,
         });
         self.commit(context);
     }

@@ -166,6 +166,7 @@ impl Handler<BeginCheck> for Shard {
             reply: request.reply,
             results: Vec::new(),
             lsn: self.decided.lsn,
+            range_id: self.view.facts.range_id,
         });
         self.commit(context);
     }

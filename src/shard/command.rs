@@ -145,12 +145,41 @@ pub struct Purge {
     pub rewritten_bytes: u64,
     /// The horizons of both lanes at which this was found: what lies behind them is dead for ever.
     pub horizons: Option<(i64, i64)>,
+    /// What a split has left.
+    pub clearing: Clearing,
 }
 
 impl Purge {
     pub fn is_empty(&self) -> bool {
-        self.versions.is_empty() && self.cursors.is_none() && self.rewritten_bytes == 0
+        self.versions.is_empty()
+            && self.cursors.is_none()
+            && self.rewritten_bytes == 0
+            && self.clearing.is_empty()
     }
+}
+
+/// Items of a shard's sibling to remove. Not replicated: no reader sees them, so every replica does it at its own pace.
+#[derive(Clone, Debug, Default)]
+pub struct Clearing {
+    pub versions: Vec<ForeignVersion>,
+    /// Where the next slice begins.
+    pub cursor: Option<Bytes>,
+    /// Nothing is left of the sibling after this.
+    pub ends: bool,
+}
+
+impl Clearing {
+    pub fn is_empty(&self) -> bool {
+        self.versions.is_empty() && self.cursor.is_none() && !self.ends
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct ForeignVersion {
+    pub key: Bytes,
+    pub place_bytes: u8,
+    pub version: Superseded,
+    pub index: IndexChanges,
 }
 
 #[derive(Clone, Debug)]

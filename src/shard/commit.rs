@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{
     command::{Command, Purge},
+    heritage,
     state::ShardState,
     transaction::Done,
     view::{Applied, ShardView},
@@ -40,6 +41,7 @@ pub struct Waiting {
     pub reply: oneshot::Sender<Result<Reply>>,
     pub results: Vec<Result<Done>>,
     pub lsn: u64,
+    pub range_id: u32,
 }
 
 /// The answer to a request for changes.
@@ -48,6 +50,8 @@ pub struct Reply {
     pub results: Vec<Result<Done>>,
     /// The LSN of the transaction, or of the last one when nothing was changed.
     pub lsn: u64,
+    /// The range that decided: another than the one that was asked when that was split meanwhile.
+    pub range_id: u32,
 }
 
 impl Waiting {
@@ -56,6 +60,7 @@ impl Waiting {
         let _ = self.reply.send(Ok(Reply {
             results: self.results,
             lsn: self.lsn,
+            range_id: self.range_id,
         }));
     }
 
@@ -94,6 +99,7 @@ pub(super) fn take_over(view: &ShardView) -> Result<(u64, ShardState), EngineErr
         applied.state = state;
     }
     view.load_indexes(&applied.state)?;
+    view.set_foreign(heritage::cursor(&view.engine)?.is_some());
     applied.epoch += 1;
     view.forget_announced();
     view.publish(&applied.state);
@@ -228,6 +234,9 @@ pub(super) fn note_purged(view: &ShardView, purge: &Purge) {
     counter.fetch_add(purge.versions.len() as u64, Ordering::Relaxed);
     for (due, items) in &purge.due {
         telemetry::expiry::purged(view.clock.seconds_since(*due), *items);
+    }
+    if purge.clearing.ends {
+        view.set_foreign(false);
     }
     if let Some((inherit, own)) = purge.horizons {
         view.engine.horizon.raise(inherit, own);

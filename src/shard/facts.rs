@@ -9,6 +9,8 @@ pub struct ShardFacts {
     /// The id of the partition key range, unique in the container.
     pub range_id: u32,
     pub range: EpkRange,
+    /// The ranges that it came from by splits, oldest first.
+    pub parents: Vec<u32>,
     pub partition_key_paths: Vec<PropertyPath>,
     pub unique_keys: Vec<Vec<PropertyPath>>,
 }
@@ -17,6 +19,11 @@ pub struct ShardFacts {
 const ORDINAL_COUNTER_BITS: u32 = 40;
 
 impl ShardFacts {
+    /// Whether it is that range, or what a split of it has left.
+    pub fn descends_from(&self, range_id: u32) -> bool {
+        self.range_id == range_id || self.parents.contains(&range_id)
+    }
+
     pub fn first_ordinal(&self) -> u64 {
         (u64::from(self.range_id) << ORDINAL_COUNTER_BITS) + 1
     }

@@ -8,6 +8,7 @@ use tracing::error;
 use super::{
     actor::{Committed, Shard},
     commit::Group,
+    split_work::{ClearWork, Holding},
     state::ShardState,
 };
 use crate::store::EngineError;
@@ -34,6 +35,12 @@ pub(super) struct Gathering {
 impl Shard {
     /// Decides what has gathered, then commits it together.
     pub(super) fn take_requests(&mut self, context: &mut Context<Self>) {
+        match self.holding {
+            Holding::No => {}
+            Holding::Over(_) => return self.hand_over(),
+            Holding::Settling(_) | Holding::Still if self.closing.is_none() => return,
+            Holding::Settling(_) | Holding::Still => {}
+        }
         loop {
             let requests = self.view.intake.take(self.wake_at());
             if requests.is_empty() {
@@ -80,7 +87,9 @@ impl Shard {
     /// Sends what waits to the log, unless a group is under way: then it goes with the next one.
     pub(super) fn commit(&mut self, context: &mut Context<Self>) {
         let gathering = self.next.waiting.len() < self.gathering.until;
-        if self.committing || gathering || self.next.is_empty() {
+        let over = matches!(self.holding, Holding::Over(_));
+        let still = over || self.closing.is_none() && matches!(self.holding, Holding::Still);
+        if self.committing || gathering || still || self.next.is_empty() {
             return;
         }
         self.gathering.until = 0;
@@ -120,7 +129,13 @@ impl Shard {
         }
         self.purge_committed(context);
         self.index_committed(context);
-        self.gather(answered, context);
+        self.clear_committed(context);
+        if self.is_held() {
+            self.commit(context);
+            self.settle();
+        } else {
+            self.gather(answered, context);
+        }
         self.take_requests(context);
         self.finish_closing(context);
     }
@@ -152,5 +167,6 @@ impl Shard {
         self.forget_staged_index();
         self.purger.next_due = 0;
         self.purger.more = false;
+        self.clearer = ClearWork::default();
     }
 }

@@ -22,6 +22,7 @@ use super::{
     index_work::ChangeIndex,
     leadership::{Follow, Lead},
     replica::Replica,
+    split,
     state::ShardState,
     transaction::Operation,
     view::ShardView,
@@ -78,6 +79,12 @@ pub struct ShardHandle {
     requests_under_way: AtomicUsize,
     /// There in a cluster only.
     replica: OnceLock<Arc<Replica>>,
+    /// Set while it is being cut in two: an actor that is built anew meanwhile decides nothing.
+    splitting: AtomicBool,
+    /// What it was cut into.
+    heirs: OnceLock<Vec<Arc<ShardHandle>>>,
+    /// What was there before the heirs were: hands over what comes late, until the shard is closed.
+    retired: OnceLock<Arc<Link>>,
     /// The last default that the shard was told of. One that it could not store then, it is told again when it is rebuilt.
     last_default: Mutex<Option<DefaultTtl>>,
 }
@@ -142,6 +149,9 @@ impl ShardHost {
             closed: AtomicBool::new(false),
             requests_under_way: AtomicUsize::new(0),
             replica: OnceLock::new(),
+            splitting: AtomicBool::new(false),
+            heirs: OnceLock::new(),
+            retired: OnceLock::new(),
             last_default: Mutex::new(None),
         });
         match opened {
@@ -177,6 +187,18 @@ impl ShardHost {
             .recovery_micros
             .store(micros, Ordering::Relaxed);
         Ok(Arc::new(view))
+    }
+
+    /// Makes the folder of a shard that another one is cut into. The other one decides nothing meanwhile.
+    pub fn make_part(&self, parent: &ShardView, part: &ShardFacts) -> Result<(), EngineError> {
+        split::make_part(parent, part, &self.shard_folder(part), &self.shared)
+    }
+
+    /// Removes the folder of a part that did not come about.
+    pub fn remove_part(&self, part: &ShardFacts) {
+        if let Err(failure) = std::fs::remove_dir_all(self.shard_folder(part)) {
+            warn!(container = %part.container, range = part.range_id, %failure, "files of a split that did not come about are left behind");
+        }
     }
 
     fn shard_folder(&self, facts: &ShardFacts) -> PathBuf {
@@ -289,6 +311,11 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     };
     match opened {
         Ok(shard) => {
+            let shard = if handle.splitting.load(Ordering::SeqCst) {
+                shard.held()
+            } else {
+                shard
+            };
             let address = Shard::start_in_arbiter(handle.host.arbiter(), |_| shard);
             if let Some(default) = handle.last_default() {
                 let (reply, _) = oneshot::channel();
@@ -428,6 +455,50 @@ impl ShardHandle {
         }
     }
 
+    pub(super) fn set_splitting(&self, splitting: bool) {
+        self.splitting.store(splitting, Ordering::SeqCst);
+    }
+
+    /// What it was cut into; nothing while it is whole.
+    pub fn heirs(&self) -> &[Arc<ShardHandle>] {
+        self.heirs.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// The one of them that owns a key.
+    pub fn heir(&self, place: &[u8]) -> Option<&Arc<ShardHandle>> {
+        let mut heirs = self.heirs().iter();
+        heirs.find(|heir| heir.facts.range.contains(place))
+    }
+
+    /// From now on the range is gone, and these are in its place. The actor, which must hand over what waits.
+    pub(super) fn put_heirs(&self, heirs: Vec<Arc<ShardHandle>>) -> Option<Addr<Shard>> {
+        // Only the first of two splits can have come about.
+        let _ = self.heirs.set(heirs);
+        let gone = Error::new(
+            ErrorKind::RangeGone,
+            format!("partition key range {} was split", self.facts.range_id),
+        );
+        let before = self.link.swap(Arc::new(Link::Down(gone)));
+        match &**self.retired.get_or_init(|| before) {
+            Link::Up { address, .. } => Some(address.clone()),
+            Link::Down(_) => None,
+        }
+    }
+
+    /// Takes in a request that waited elsewhere.
+    pub(super) fn take_in(&self, request: Perform) {
+        match &**self.link.load() {
+            Link::Up { view, address, .. } => {
+                if view.intake.push(request) {
+                    address.do_send(Wake);
+                }
+            }
+            Link::Down(error) => {
+                let _ = request.reply.send(Err(error.clone()));
+            }
+        }
+    }
+
     /// Where its writes are decided; `None` while the shard is down.
     pub fn leader(&self) -> Option<Leader> {
         match &**self.link.load() {
@@ -505,7 +576,10 @@ impl ShardHandle {
         bytes: usize,
     ) -> Result<Reply> {
         if self.closed.load(Ordering::SeqCst) {
-            return Err(closed());
+            return match self.heir(&place) {
+                Some(heir) => Box::pin(heir.perform(place, operations, atomic, bytes)).await,
+                None => Err(closed()),
+            };
         }
         let _permit = self.admit(bytes)?;
         let (reply, answer) = oneshot::channel();
@@ -515,7 +589,7 @@ impl ShardHandle {
             atomic,
             reply,
         };
-        match &**self.link.load() {
+        let refused = match &**self.link.load() {
             Link::Up {
                 view,
                 address,
@@ -524,12 +598,22 @@ impl ShardHandle {
                 if view.intake.push(request) {
                     address.do_send(Wake);
                 }
+                None
             }
             Link::Up {
                 leader: Leader::Elsewhere(node),
                 ..
             } => return Err(Error::elsewhere(*node)),
-            Link::Down(error) => return Err(error.clone()),
+            Link::Down(error) => Some((request, error.clone())),
+        };
+        if let Some((request, error)) = refused {
+            let Perform {
+                place, operations, ..
+            } = request;
+            return match self.heir(&place) {
+                Some(heir) => Box::pin(heir.perform(place, operations, atomic, bytes)).await,
+                None => Err(error),
+            };
         }
         answer.await.map_err(|_| self.restarting())?
     }
@@ -639,13 +723,23 @@ impl ShardHandle {
     /// Ends the actor after what it has accepted is committed. What it leaves; `None` when the shard was down.
     async fn finish(&self) -> Option<Arc<ShardView>> {
         self.closed.store(true, Ordering::SeqCst);
-        let (closing, done) = oneshot::channel();
-        if self.send(Close { closed: closing }).is_ok() {
-            // An actor that is gone already has nothing to finish.
-            let _ = done.await;
+        let link = match self.retired.get() {
+            Some(retired) => Arc::clone(retired),
+            None => self.link.load_full(),
+        };
+        let view = match &*link {
+            Link::Up { view, address, .. } => {
+                let (closing, done) = oneshot::channel();
+                address.do_send(Close { closed: closing });
+                // An actor that is gone already has nothing to finish.
+                let _ = done.await;
+                Some(Arc::clone(view))
+            }
+            Link::Down(_) => None,
+        };
+        if self.heirs().is_empty() {
+            self.link.store(Arc::new(Link::Down(closed())));
         }
-        let view = self.view().ok();
-        self.link.store(Arc::new(Link::Down(closed())));
         view
     }
 

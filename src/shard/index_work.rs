@@ -46,8 +46,13 @@ pub(super) struct IndexWork {
 }
 
 impl IndexWork {
-    /// Whether requests came since the last slice began.
-    fn users_at_work(&self) -> bool {
+    /// Work in the background begins that gives way to users.
+    pub fn note_slice(&mut self) {
+        self.requests_before = self.requests;
+    }
+
+    /// Whether requests came since it began.
+    pub fn users_at_work(&self) -> bool {
         self.requests != self.requests_before
     }
 }
@@ -91,6 +96,7 @@ impl Handler<ChangeIndex> for Shard {
             reply: request.reply,
             results: Vec::new(),
             lsn: self.decided.lsn,
+            range_id: self.view.facts.range_id,
         });
         self.commit(context);
     }
@@ -186,6 +192,7 @@ impl Shard {
         let slice = reindex::slice(
             &self.view.engine,
             &self.overlay,
+            &self.view.facts.range,
             &generation,
             &live,
             end,
@@ -205,7 +212,7 @@ impl Shard {
             slice.cursor = Position::after_lsn(self.decided.lsn + 1);
         }
         self.indexer.slice_started = Some(started);
-        self.indexer.requests_before = self.indexer.requests;
+        self.indexer.note_slice();
         let ts = self.view.clock.now().max(self.decided.ts);
         self.stage(ts, vec![Change::FillIndex(slice)]);
         if self.decided.index.current.map(|one| one.number) == Some(generation.number)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    command::{ExpiredVersion, LaneCursors, OwnCursor, Purge, Superseded},
+    command::{Clearing, ExpiredVersion, LaneCursors, OwnCursor, Purge, Superseded},
     overlay::Overlay,
 };
 use crate::{
@@ -71,6 +71,7 @@ pub fn slice(
             cursors: (after != cursors).then_some(after),
             rewritten_bytes: 0,
             horizons: Some((rules.inherit_horizon(now), rules.own_horizon(now))),
+            clearing: Clearing::default(),
         },
         more: inherit_more || own_more,
         next_due: rules.next_due(oldest_inherit_ts, first_own_due),

@@ -30,7 +30,7 @@ pub(super) struct PurgeWork {
 impl Shard {
     /// One slice of purging, if anything is due.
     pub(super) fn purge(&mut self, context: &mut Context<Self>) {
-        let busy = self.purger.slice_started.is_some() || self.closing.is_some();
+        let busy = self.purger.slice_started.is_some() || self.closing.is_some() || self.is_held();
         if busy || self.view.clock.purging_paused() || self.view.poisoned().is_some() {
             return;
         }
@@ -134,7 +134,7 @@ impl Shard {
     }
 
     /// Rewrites the files when enough of them is dead, so that the space comes back.
-    fn compact_if_worth_it(&mut self, context: &mut Context<Self>) {
+    pub(super) fn compact_if_worth_it(&mut self, context: &mut Context<Self>) {
         let state = self.view.state();
         let worth_it = state.dead_bytes >= COMPACT_DEAD_BYTES_MIN
             && state.dead_bytes * 100 >= (state.dead_bytes + state.bytes) * COMPACT_DEAD_PERCENT;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     index::DraftTerms,
-    model::ttl::ExpiryRules,
+    model::{epk::EpkRange, ttl::ExpiryRules},
     store::{
         Engine, EngineError,
         document::{Stored, VersionRef},
@@ -50,6 +50,7 @@ fn versions_max(users_at_work: bool) -> usize {
 pub fn slice(
     engine: &Engine,
     overlay: &Overlay,
+    range: &EpkRange,
     generation: &Generation,
     live: &LiveIndex,
     end: keys::Position,
@@ -80,8 +81,9 @@ pub fn slice(
             break;
         }
         slice.cursor = position.next();
-        // What is being written over right now is entered with its next version, and what is dead is not entered at all.
-        if !is_written_over(overlay, &version, position)?
+        // What is being written over right now is entered with its next version, and what is dead or the sibling's is not entered at all.
+        if range.contains(version.place())
+            && !is_written_over(overlay, &version, position)?
             && !rules.is_expired(version.ts, version.ttl, now)
             && let Some(entered) = enter(engine, live, &version, position, &mut slice)?
         {

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     command::{
-        Change, Command, IndexChanges, IndexSlice, LaneCursors, NewIndex, Purge, Superseded,
+        Change, Clearing, Command, IndexChanges, IndexSlice, LaneCursors, NewIndex, Purge,
+        Superseded,
     },
     generation::IndexState,
     indexing::encode_policy,
@@ -146,6 +147,23 @@ impl ShardState {
             self.cursors = cursors;
         }
         self.dead_bytes = self.dead_bytes.saturating_sub(purge.rewritten_bytes);
+        self.clear(&purge.clearing, batch);
+    }
+
+    /// Removes what belongs to the shard's sibling.
+    fn clear(&mut self, clearing: &Clearing, batch: &mut Batch) {
+        for foreign in &clearing.versions {
+            self.remove(&foreign.key, foreign.place_bytes, &foreign.version, batch);
+            batch.delete(&foreign.key);
+            change_index(&foreign.index, None, batch);
+            batch.delete(keys::resource(foreign.index.ordinal));
+        }
+        if let Some(cursor) = &clearing.cursor {
+            batch.put(keys::HERITAGE, cursor);
+        }
+        if clearing.ends {
+            batch.delete(keys::HERITAGE);
+        }
     }
 
     fn put(

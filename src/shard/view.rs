@@ -46,6 +46,8 @@ pub struct ShardView {
     /// Set while the disk is full; writes are refused, reads and expiry go on.
     disk_full: AtomicBool,
     pub counters: Arc<Counters>,
+    /// Set while the engine also has items that are not in the shard's range.
+    has_foreign: AtomicBool,
     /// The generations of the index; at least those that the state names.
     live_indexes: ArcSwap<Vec<Arc<LiveIndex>>>,
     /// Where requests wait for the actor.
@@ -204,6 +206,7 @@ impl ShardView {
             poison: ArcSwapOption::empty(),
             disk_full: AtomicBool::new(false),
             counters: Arc::default(),
+            has_foreign: AtomicBool::new(false),
             live_indexes: ArcSwap::default(),
             intake: Intake::default(),
             sums: Sums::default(),
@@ -330,6 +333,15 @@ impl ShardView {
 
     pub fn disk_full(&self) -> bool {
         self.disk_full.load(Ordering::Relaxed)
+    }
+
+    pub fn set_foreign(&self, has: bool) {
+        self.has_foreign.store(has, Ordering::Release);
+    }
+
+    /// Whether the engine also has items that are not in the shard's range: what a split has left.
+    pub fn has_foreign(&self) -> bool {
+        self.has_foreign.load(Ordering::Acquire)
     }
 
     pub fn poisoned(&self) -> Option<Error> {

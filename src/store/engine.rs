@@ -13,7 +13,7 @@ use std::{
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamilyDescriptor, CompactionDecision, DB, DBCompressionType,
     DBPinnableSlice, DBRawIterator, DBRecoveryMode, DataBlockIndexType, LogLevel, Options,
-    ReadOptions, WriteBatch, WriteBufferManager, WriteOptions,
+    ReadOptions, WriteBatch, WriteBufferManager, WriteOptions, checkpoint::Checkpoint,
 };
 
 use super::{index_entry, journal_tail, keys, sweeper::Sweepers};
@@ -346,6 +346,19 @@ impl Engine {
             options,
             moment,
         }
+    }
+
+    /// Makes an engine of its own in a folder that is not there yet, with all that is in this one now. Files are shared by hard links.
+    pub fn checkpoint(&self, folder: &Path) -> Result<(), EngineError> {
+        Ok(Checkpoint::new(&self.db)?.create_checkpoint(folder)?)
+    }
+
+    /// About how many bytes of sorted files a range of keys takes.
+    pub fn approximate_bytes(&self, from: &[u8], to: &[u8]) -> u64 {
+        let sizes = self
+            .db
+            .get_approximate_sizes(&[rocksdb::Range::new(from, to)]);
+        sizes.first().copied().unwrap_or(0)
     }
 
     /// Rewrites the files of a range so that what was deleted leaves the disk.

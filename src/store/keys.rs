@@ -7,6 +7,7 @@
 //! | `o` own lane | due second (8), LSN (8), index (2) | document key | purger |
 //! | `u` unique key | place, fingerprint (32) | holder | uniqueness checks |
 //! | `m` state | nothing | shard state | recovery |
+//! | `h` heritage | nothing | how far it is cleared of what belongs to its sibling | clearing after a split |
 //! | `a` applied | nothing | index of the last entry of the Raft log that is in the engine (8) | recovery, in a cluster |
 //! | `i` index | generation (2), term, ordinal of the item (8) | what decides its expiry | queries |
 //! | `r` resource | ordinal (8) | what decides its expiry, document key | queries, from an index entry to its item |
@@ -27,6 +28,9 @@ const POLICY: u8 = b'p';
 
 /// The shard's state record.
 pub const STATE: &[u8] = b"m";
+
+/// There while a shard that came from a split still has entries of its sibling.
+pub const HERITAGE: &[u8] = b"h";
 
 /// How far the log of the shard's Raft group is in the engine.
 pub const APPLIED: &[u8] = b"a";

@@ -32,7 +32,7 @@ use crate::{
     },
     router::{
         Answer, ContainerRoute,
-        actor::{PageBounds, Scope},
+        actor::{PageBounds, SPLITS_MET_MAX, Scope},
         query::{
             Fingerprint, GoOn, Position, Progress, QueryPage, Run, RunQuery, Token, key_ranges,
         },
@@ -185,7 +185,7 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
         },
         None => return Err(cross_partition_disabled()),
     };
-    consistency::await_readable(call, &container, scope.shards(&container)).await?;
+    consistency::await_readable(call, &container, || Ok(scope.shards(&container))).await?;
     // Held until the answer is there: a client that goes away drops it, and the work stops.
     let alive = Arc::new(());
     let run = RunQuery {
@@ -243,6 +243,18 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
 async fn run_to_page(call: &Call<'_>, request: RunQuery) -> Result<Answer<QueryPage>> {
     // Requests that other connections have sent meanwhile are taken in first, so that their answers can leave together.
     tokio::task::yield_now().await;
+    let names_no_range = request.scope.range_id.is_none();
+    for _ in 1..SPLITS_MET_MAX {
+        match one_page(call, request.clone()).await {
+            // A split has cut it off: it begins again, in what the range was split into.
+            Err(error) if error.kind == ErrorKind::RangeGone && names_no_range => {}
+            answered => return answered,
+        }
+    }
+    one_page(call, request).await
+}
+
+async fn one_page(call: &Call<'_>, request: RunQuery) -> Result<Answer<QueryPage>> {
     let worker = call.worker;
     match Run::new(request, &worker.queries)?.glance()? {
         Progress::Page(page) => Ok(*page),

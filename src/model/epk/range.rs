@@ -55,6 +55,23 @@ impl EpkRange {
         })
     }
 
+    /// An EPK that cuts the hash values of the range into halves; `None` when it is too narrow for that.
+    pub fn middle(&self, version: HashVersion) -> Option<Epk> {
+        /// Hashes of version 2 have 126 bits.
+        const END_V2: u128 = 1 << 126;
+        let whole = Self::split_evenly(2, version);
+        if let ([left, _], true) = (whole.as_slice(), *self == Self::full()) {
+            return Some(left.max.clone());
+        }
+        let (low, high) = (self.min.leading(), self.max.leading());
+        let high = match version {
+            HashVersion::V2 => high.min(END_V2),
+            HashVersion::V1 => high,
+        };
+        let middle = Epk::from_bytes(&(low + high.checked_sub(low)? / 2).to_be_bytes());
+        (self.min < middle && middle < self.max).then_some(middle)
+    }
+
     /// Ranges that tile the key space, with equal shares of the values that the hash can take.
     ///
     /// `count` is brought into `1..=SPLIT_RANGES_MAX`.

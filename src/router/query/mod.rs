@@ -36,6 +36,7 @@ use crate::{
 };
 
 /// A query to be run, up to one page of rows.
+#[derive(Clone)]
 pub struct RunQuery {
     pub container: Arc<ContainerRoute>,
     pub query: Arc<Query>,

@@ -17,10 +17,13 @@ use super::{
     token::{Cursor, Fingerprint, Place, Token, Unfinished, invalid},
 };
 use crate::{
-    model::error::{Error, Result},
+    model::{
+        epk::EpkRange,
+        error::{Error, Result},
+    },
     router::{
         Answer, ContainerRoute,
-        actor::PageBounds,
+        actor::{PageBounds, Scope},
         session::{Served, SessionToken},
     },
     shard::{
@@ -77,6 +80,8 @@ pub struct Run {
     /// The part that is walked, and where in it.
     at: usize,
     point: Option<ResumePoint>,
+    /// Where parts go on that were one with others when the token was made: up to the part with this index, of a range that was split.
+    rest: Vec<(usize, u32, ResumePoint)>,
     /// The last part for which the session was checked.
     entered: Option<usize>,
     served: Option<Served>,
@@ -145,6 +150,7 @@ impl Run {
             parts,
             at: 0,
             point: None,
+            rest: Vec::new(),
             entered: None,
             served: None,
             found,
@@ -211,26 +217,90 @@ impl Run {
     }
 
     fn go_to(&mut self, cursor: &Cursor) -> Result<()> {
-        let at = cursor.part as usize;
-        match self.parts.get(at) {
-            Some(part) if part.shard.facts.range_id == cursor.range_id => {
-                self.at = at;
-                self.point = cursor.point();
-                Ok(())
+        let missing = || invalid("its partition key range is not part of the request");
+        let (first, end) = self
+            .part_then(cursor.range_id, cursor.part as usize)
+            .ok_or_else(missing)?;
+        let goes_on = end > first;
+        self.at = first;
+        self.point = cursor.point().filter(|_| goes_on);
+        // Innermost last, where it is looked for first.
+        let outer: Vec<(u32, ResumePoint)> = cursor.rest().collect();
+        for (range_id, point) in outer.into_iter().rev() {
+            let around = parts_of(&self.parts, range_id);
+            let around = around
+                .iter()
+                .find(|(from, to)| (*from..*to).contains(&first));
+            if let Some((_, end)) = around {
+                self.rest.push((*end, range_id, point));
             }
-            _ => Err(invalid(
-                "its partition key range is not part of the request",
-            )),
         }
+        if let Some(point) = cursor.point().filter(|_| end > first + 1) {
+            self.rest.push((end, cursor.range_id, point));
+        }
+        if self.at == self.parts.len() {
+            // Nothing is left in what the client asks for; somebody must say so all the same.
+            self.at -= 1;
+            self.enter()?;
+            self.at += 1;
+        }
+        Ok(())
+    }
+
+    /// The parts, as a range of indexes, that were part `number` of a range when a token was made. Empty when the request is for another piece of what that range
+    /// was split into: then it is where the request goes on.
+    fn part_then(&self, range_id: u32, number: usize) -> Option<(usize, usize)> {
+        let is_whole = |part: &Part| part.shard.facts.range_id == range_id;
+        if self.parts.iter().any(is_whole) {
+            return parts_of(&self.parts, range_id).get(number).copied();
+        }
+        let ranges = &self.container.container.ranges;
+        let mut pieces = ranges.iter().filter(|one| one.parents.contains(&range_id));
+        let first = pieces.next()?;
+        let max = &pieces.next_back().unwrap_or(first).keys.max;
+        let scope = Scope {
+            keys: EpkRange::new(first.keys.min.clone(), max.clone()),
+            range_id: None,
+        };
+        let all = parts(&self.container, &scope, &self.query);
+        let (from, to) = *parts_of(&all, range_id).get(number)?;
+        let then = all.get(from..to)?;
+        let keys = EpkRange::new(
+            then.first()?.keys.min.clone(),
+            then.last()?.keys.max.clone(),
+        );
+        let first = self.parts.partition_point(|part| part.keys.max <= keys.min);
+        let end = self.parts.partition_point(|part| part.keys.min < keys.max);
+        Some((first, end.max(first)))
     }
 
     fn cursor(&self) -> Result<Cursor> {
-        let part = self.parts.get(self.at).ok_or_else(no_parts)?;
-        Ok(Cursor::new(
-            part.shard.facts.range_id,
-            self.at,
-            self.point.as_ref(),
-        ))
+        let range_id = self
+            .parts
+            .get(self.at)
+            .ok_or_else(no_parts)?
+            .shard
+            .facts
+            .range_id;
+        let before = self.parts.iter().take(self.at);
+        let part = before
+            .filter(|part| part.shard.facts.range_id == range_id)
+            .count();
+        // A place in the order of keys says for itself what is behind it.
+        let rest = self
+            .rest
+            .iter()
+            .rev()
+            .filter(|(end, _, point)| *end > self.at + 1 && !point.is_of_keys());
+        let rest = rest.map(|(_, range_id, point)| (*range_id, point.clone()));
+        Ok(Cursor::new(range_id, part, self.point.as_ref()).with_rest(rest))
+    }
+
+    /// On to the next part, at its start or where it goes on.
+    fn next_part(&mut self) {
+        self.at += 1;
+        self.rest.retain(|(end, ..)| *end > self.at);
+        self.point = self.rest.last().map(|(_, _, point)| point.clone());
     }
 
     /// Whether nobody waits for the answer any more.
@@ -254,7 +324,7 @@ impl Run {
         self.work.time += begun.elapsed();
         match walked {
             Walked::Paused => return Ok(Progress::More(self)),
-            Walked::PartDone => self.at += 1,
+            Walked::PartDone => self.next_part(),
             Walked::AllDone => {}
         }
         self.finish()
@@ -307,10 +377,7 @@ impl Run {
             match walked {
                 Walked::Paused => return Ok(false),
                 Walked::AllDone => return Ok(true),
-                Walked::PartDone => {
-                    self.at += 1;
-                    self.point = None;
-                }
+                Walked::PartDone => self.next_part(),
             }
             if Instant::now() >= deadline && self.at < self.parts.len() {
                 return Ok(false);
@@ -433,6 +500,7 @@ impl Run {
                     Outcome::Again => {
                         self.mode = Mode::Whole(Whole::uncut(&self.query, after));
                         (self.at, self.point) = (0, None);
+                        self.rest.clear();
                         return Ok(Progress::More(self));
                     }
                 }
@@ -546,6 +614,26 @@ impl Run {
             served,
         })))
     }
+}
+
+/// The parts of one range, as ranges of indexes. Where it was split meanwhile, parts that the split has cut apart count as one.
+fn parts_of(parts: &[Part], range_id: u32) -> Vec<(usize, usize)> {
+    let mut found: Vec<(usize, usize)> = Vec::new();
+    let mut last: Option<&Part> = None;
+    for (index, part) in parts.iter().enumerate() {
+        if !part.shard.facts.descends_from(range_id) {
+            continue;
+        }
+        let cut = last.is_some_and(|last| {
+            last.keys.max == part.keys.min && last.shard.facts.range_id != part.shard.facts.range_id
+        });
+        match found.last_mut() {
+            Some((_, end)) if cut => *end = index + 1,
+            _ => found.push((index, index + 1)),
+        }
+        last = Some(part);
+    }
+    found
 }
 
 fn encode(token: &Token) -> Result<String> {

@@ -29,7 +29,8 @@ pub fn parts(container: &ContainerRoute, scope: &Scope, query: &Query) -> Vec<Pa
             .collect(),
     };
     let mut parts = Vec::new();
-    for shard in scope.shards(container) {
+    let shards = scope.shards(container);
+    for shard in &shards {
         for keys in ranges
             .iter()
             .filter_map(|range| shard.facts.range.intersect(range))
@@ -41,10 +42,7 @@ pub fn parts(container: &ContainerRoute, scope: &Scope, query: &Query) -> Vec<Pa
         }
     }
     if parts.is_empty()
-        && let Some(shard) = scope
-            .shards(container)
-            .next()
-            .or_else(|| container.shards.first())
+        && let Some(shard) = shards.first().or_else(|| container.shards.first())
     {
         let nothing = shard.facts.range.min.clone();
         parts.push(Part {

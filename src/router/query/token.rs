@@ -90,11 +90,14 @@ pub enum Unfinished {
 /// A place in the walk over the items in scope.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// The partition key range, and which part of the scope.
+    /// The partition key range, and which part of the scope in it.
     pub range_id: u32,
     pub part: u32,
     /// Within the part; absent at its start.
     point: Option<Bytes>,
+    /// Where what a range was split into goes on behind the part, innermost first.
+    #[serde(default)]
+    rest: Vec<(u32, Bytes)>,
 }
 
 impl Cursor {
@@ -103,7 +106,20 @@ impl Cursor {
             range_id,
             part: u32::try_from(part).unwrap_or(u32::MAX),
             point: point.map(|point| Bytes::copy_from_slice(point.as_bytes())),
+            rest: Vec::new(),
         }
+    }
+
+    #[must_use]
+    pub fn with_rest(mut self, rest: impl Iterator<Item = (u32, ResumePoint)>) -> Self {
+        let rest = rest.map(|(range, point)| (range, Bytes::copy_from_slice(point.as_bytes())));
+        self.rest = rest.collect();
+        self
+    }
+
+    pub fn rest(&self) -> impl Iterator<Item = (u32, ResumePoint)> {
+        let rest = self.rest.iter();
+        rest.map(|(range, point)| (*range, ResumePoint::from_bytes(point.to_vec())))
     }
 
     pub fn point(&self) -> Option<ResumePoint> {

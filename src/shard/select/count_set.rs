@@ -11,6 +11,7 @@ use super::{
 use crate::{
     model::error::Result,
     sql::{Partial, TermAggregate, TermResult},
+    store::keys,
 };
 
 /// Items gathered for one condition at most: as many as are gathered in the time of one slice of a query.
@@ -38,9 +39,19 @@ pub fn count(
     if !all.is_exact() {
         return Ok(None);
     }
-    let Some(found) = ordinals::exactly(reader, &all, SET_ITEMS_MAX)? else {
+    let Some(mut found) = ordinals::exactly(reader, &all, SET_ITEMS_MAX)? else {
         return Ok(None);
     };
+    if reader.has_foreign {
+        let keys = keys::document_range(&ask.keys.min, &ask.keys.max);
+        let mut ours = Vec::with_capacity(found.len());
+        for ordinal in found {
+            if reader.is_within(ordinal, &keys)? {
+                ours.push(ordinal);
+            }
+        }
+        found = ours;
+    }
     let mut used = IndexUse::default();
     collect_paths(&all, &mut used.utilized);
     let rows = TermResult::Count(found.len() as u64);

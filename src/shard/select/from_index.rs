@@ -189,7 +189,7 @@ impl Plan {
         let mut spent = Spent::new(ask.budget);
         let mut count = 0;
         let mut resume = None;
-        if counts && self.checks.is_empty() {
+        if counts && self.checks.is_empty() && !reader.has_foreign {
             let term = &self.term;
             (count, resume) = count_range::count(reader, term, ask.resume, &mut spent)?;
         } else if counts {

@@ -61,6 +61,7 @@ pub struct ItemsOfIndex<'v> {
     exact: bool,
     /// Document keys in scope: from, to.
     keys: (Vec<u8>, Vec<u8>),
+    has_foreign: bool,
     /// How many entries are looked up together.
     together: usize,
     /// Entries that were looked up and not handed out yet.
@@ -93,6 +94,7 @@ impl<'v> ItemsOfIndex<'v> {
         wanted: usize,
     ) -> Self {
         Self {
+            has_foreign: reader.has_foreign,
             reader,
             entries,
             checks,
@@ -138,7 +140,16 @@ impl<'v> ItemsOfIndex<'v> {
         {
             return Ok(false);
         }
-        self.has_terms(self.entries.ordinal())
+        let ordinal = self.entries.ordinal();
+        Ok(self.has_terms(ordinal)? && self.is_ours(ordinal)?)
+    }
+
+    /// Whether the item of an entry is in the shard's range. That is asked only while the index has entries of others, too.
+    fn is_ours(&self, ordinal: u64) -> Result<bool> {
+        if !self.has_foreign {
+            return Ok(true);
+        }
+        self.reader.is_within(ordinal, &self.keys)
     }
 
     fn has_terms(&self, ordinal: u64) -> Result<bool> {

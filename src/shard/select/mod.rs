@@ -84,6 +84,11 @@ impl ResumePoint {
         &self.0
     }
 
+    /// Whether it is a place in the order of keys. Then it is before or behind all keys of another range; a place in the index is not.
+    pub fn is_of_keys(&self) -> bool {
+        walk::driver_of(self).is_none() && !ordinals::is_of_ordinals(self)
+    }
+
     /// Takes any bytes: what is not a place in the selection is refused when it is opened.
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)

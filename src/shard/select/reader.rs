@@ -23,12 +23,16 @@ pub struct Reader<'v> {
     pub moment: Moment,
     /// `None`: nothing answers but the items themselves.
     pub index: Option<Arc<LiveIndex>>,
+    /// The index also has entries of items that are not in the shard's range.
+    pub has_foreign: bool,
 }
 
 impl<'v> Reader<'v> {
     pub fn open(view: &'v ShardView) -> Self {
         loop {
             let before = view.state().index.current;
+            // Before the snapshot, which then has no more of them than this says.
+            let has_foreign = view.has_foreign();
             let settled = view.sums.settled();
             let snapshot = view.engine.snapshot();
             // A generation is removed only after readers were told of another one. Whoever was not told until now sees all of it.
@@ -52,6 +56,7 @@ impl<'v> Reader<'v> {
                 judge,
                 view,
                 index,
+                has_foreign,
             };
         }
     }
@@ -59,6 +64,15 @@ impl<'v> Reader<'v> {
     /// Whether the item behind an entry with this value lives; a value that cannot be read is left to the item itself.
     pub fn is_live(&self, value: &[u8]) -> bool {
         index_entry::decode(value).is_none_or(|(ts, ttl)| self.judge.is_live(ts, ttl))
+    }
+
+    /// Whether the item with this ordinal has its document key between two others.
+    pub fn is_within(&self, ordinal: u64, (from, to): &(Vec<u8>, Vec<u8>)) -> Result<bool> {
+        let Some(resource) = self.snapshot.get(&keys::resource(ordinal))? else {
+            return Ok(false);
+        };
+        let (_, key) = damaged(index_entry::resource_parts(&resource))?;
+        Ok(from.as_slice() <= key && key < to.as_slice())
     }
 
     /// What the shapes of the shard say of a path.

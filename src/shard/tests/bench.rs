@@ -80,6 +80,7 @@ pub fn facts(range_id: u32, unique_paths: &[&str]) -> ShardFacts {
         },
         range_id,
         range: EpkRange::full(),
+        parents: Vec::new(),
         partition_key_paths: vec![path("/pk")],
         unique_keys: unique_paths.iter().map(|text| vec![path(text)]).collect(),
     }
@@ -222,6 +223,18 @@ impl Bench {
             default,
             facts,
             Some(policy),
+            clock,
+            small_resources(),
+            folder,
+        )
+    }
+
+    /// A part of a shard that was cut, in the folder that was made for it.
+    pub fn of_part(facts: ShardFacts, clock: Clock, folder: TempDir) -> Self {
+        Self::open(
+            DefaultTtl::Off,
+            facts,
+            None,
             clock,
             small_resources(),
             folder,
@@ -464,6 +477,33 @@ impl Bench {
             self.shard.look_after_index(&mut self.context);
         }
         self.commit()
+    }
+
+    /// One slice of clearing after a split; `false` when there is nothing to clear.
+    pub fn clear(&mut self) -> bool {
+        let handle = self.runtime.handle().clone();
+        let _inside = handle.enter();
+        self.shard.clearer.wake();
+        self.shard.clear(&mut self.context);
+        self.commit()
+    }
+
+    /// Creates an item of a partition key that a test made itself.
+    pub fn create_at(&mut self, place: Epk, body: Value) {
+        let (reply, answer) = oneshot::channel();
+        let request = Perform {
+            place,
+            operations: vec![Want::Create(body).operation(&self.facts)],
+            atomic: true,
+            reply,
+        };
+        self.view.intake.push(request);
+        self.shard.take_requests(&mut self.context);
+        self.settle();
+        let created = Answer(answer).now().expect("the group was committed");
+        created.results.into_iter().for_each(|one| {
+            one.expect("created");
+        });
     }
 
     pub fn batch(&mut self, key: u8, wants: &[Want]) -> Vec<Result<Done>> {

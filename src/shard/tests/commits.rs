@@ -32,6 +32,7 @@ fn a_group_of_the_owner_before_a_rebuild_is_refused_and_the_next_owner_writes_on
     let _inside = runtime.enter();
     let (reply, answer) = oneshot::channel();
     let waiting = Waiting {
+        range_id: 0,
         reply,
         results: Vec::new(),
         lsn: 0,
@@ -93,6 +94,7 @@ fn a_commit_that_panics_is_reported_so_that_nobody_waits_for_ever() {
     let group = Group {
         number: 3,
         waiting: vec![Waiting {
+            range_id: 0,
             reply,
             results: Vec::new(),
             lsn: 0,

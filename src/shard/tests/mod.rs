@@ -15,6 +15,7 @@ mod node;
 mod overdue;
 mod purging;
 mod replicas;
+mod splits;
 mod sums;
 mod ttl;
 mod unique_keys;

@@ -605,6 +605,9 @@ fn a_seed_tells_the_same_story_twice() {
     assert_ne!(run(3, SOUND), run(4, SOUND));
 }
 
+/// One would do; a few more say that it was not by chance.
+const CAUGHT_MIN: usize = 3;
+
 /// In how many of the usual runs a broken build is found out.
 fn caught(broken: Broken) -> usize {
     let caught = (0..SEEDS_USUALLY).filter(|seed| {
@@ -621,7 +624,10 @@ fn a_disk_that_acknowledges_before_it_has_synced_is_found_out() {
         lying_disks: true,
         ..SOUND
     });
-    assert!(caught >= 5, "caught in {caught} of {SEEDS_USUALLY} runs");
+    assert!(
+        caught >= CAUGHT_MIN,
+        "caught in {caught} of {SEEDS_USUALLY} runs"
+    );
 }
 
 #[test]
@@ -630,7 +636,10 @@ fn leaders_that_judge_by_their_own_clocks_are_found_out() {
         own_clocks: true,
         ..SOUND
     });
-    assert!(caught >= 5, "caught in {caught} of {SEEDS_USUALLY} runs");
+    assert!(
+        caught >= CAUGHT_MIN,
+        "caught in {caught} of {SEEDS_USUALLY} runs"
+    );
 }
 
 #[test]
@@ -639,5 +648,8 @@ fn a_leader_that_answers_strong_reads_without_asking_is_found_out() {
         hasty_reads: true,
         ..SOUND
     });
-    assert!(caught >= 5, "caught in {caught} of {SEEDS_USUALLY} runs");
+    assert!(
+        caught >= CAUGHT_MIN,
+        "caught in {caught} of {SEEDS_USUALLY} runs"
+    );
 }
