@@ -35,8 +35,10 @@ struct Peer {
 pub struct SharedTime {
     majority: usize,
     peers: BTreeMap<NodeId, Peer>,
-    /// The highest wish that is known of, as an offset.
+    /// The highest wish that is known of, as an offset. Never rounded up: nodes would push each other ahead, a little with every message.
     floor: Option<i64>,
+    /// The highest wish that another node has told, as a time.
+    told: Option<i64>,
     used: Option<i64>,
 }
 
@@ -47,6 +49,7 @@ impl SharedTime {
             majority: nodes / 2 + 1,
             peers: BTreeMap::new(),
             floor: None,
+            told: None,
             used: None,
         }
     }
@@ -70,7 +73,8 @@ impl SharedTime {
         let wish = self.middle(wall - monotonic).map(|middle| {
             let floor = self.floor.map_or(middle, |floor| floor.max(middle));
             self.floor = Some(floor);
-            floor + monotonic
+            let wish = floor + monotonic;
+            self.told.map_or(wish, |told| told.max(wish))
         });
         if self.majority == 1
             && let Some(wish) = wish
@@ -86,12 +90,14 @@ impl SharedTime {
 
     /// What a node has told.
     pub fn hear(&mut self, from: NodeId, times: Times, monotonic: i64) {
+        // The millisecond has begun already: what is told is this late at least.
+        let late = monotonic + 1;
         let peer = self.peers.entry(from).or_default();
-        peer.wall = times.wall - monotonic;
+        peer.wall = times.wall - late;
         peer.wished = peer.wished.max(times.wish);
         peer.heard = peer.heard.max(times.heard);
-        let wish = times.wish.map(|wish| wish - monotonic);
-        self.floor = self.floor.max(wish);
+        self.told = self.told.max(times.wish);
+        self.floor = self.floor.max(times.wish.map(|wish| wish - late));
         let mut heard: Vec<i64> = self.peers.values().filter_map(|peer| peer.heard).collect();
         heard.sort_unstable_by(|one, other| other.cmp(one));
         // With this node they are a majority.
@@ -163,6 +169,29 @@ mod tests {
         let _ = first.tell(1, now, now + 60_000);
         assert!(first.offset() < Some(1_000));
         assert!(first.floor > Some(59_000), "it wishes for it");
+    }
+
+    #[test]
+    fn many_quick_messages_push_nobody_ahead() {
+        let mut nodes = three();
+        // Milliseconds begin at a different moment on each node.
+        let phases = [0, 333, 777];
+        let millis = |node: usize, micros: i64| (micros + phases[node]).div_euclid(1_000);
+        let mut micros = 0;
+        for _ in 0..20_000 {
+            for (from, to) in [(0, 1), (1, 0), (1, 2), (2, 1), (0, 2), (2, 0)] {
+                micros += 70;
+                let wall = micros.div_euclid(1_000);
+                let times = nodes[from].tell(to as u64, millis(from, micros), wall);
+                micros += 30;
+                nodes[to].hear(from as u64, times, millis(to, micros));
+            }
+        }
+        for (number, node) in nodes.iter().enumerate() {
+            let time = node.offset().unwrap() + millis(number, micros);
+            let ahead = time - micros.div_euclid(1_000);
+            assert!((-10..=2).contains(&ahead), "{ahead} ms");
+        }
     }
 
     #[test]

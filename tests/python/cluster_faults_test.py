@@ -110,6 +110,8 @@ class NetworkNode(Node):
             "--host", network.address(number), "--key-file", str(folder / "account.key"),
             "--set", f"cluster.node={number}", "--set", f"cluster.members={members}",
             "--set", f"cluster.key_file={folder / 'cluster.key'}",
+            # The checker holds every answer against all that was acknowledged before it was asked for: that is what this level promises.
+            "--set", "server.consistency=strong",
         ]  # fmt: skip
         super().__init__(arguments=arguments, start=False)
         self.port, self.health_port = PORT, HEALTH_PORT
