@@ -177,7 +177,7 @@ mod tests {
         // Milliseconds begin at a different moment on each node.
         let phases = [0, 333, 777];
         let millis = |node: usize, micros: i64| (micros + phases[node]).div_euclid(1_000);
-        let mut micros = 0;
+        let mut micros = 0_i64;
         for _ in 0..20_000 {
             for (from, to) in [(0, 1), (1, 0), (1, 2), (2, 1), (0, 2), (2, 0)] {
                 micros += 70;
