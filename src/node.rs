@@ -5,11 +5,12 @@ use std::{
     io::{self, IsTerminal},
     net::TcpListener,
     path::Path,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use actix::{Actor, Addr, Arbiter};
+use bytes::Bytes;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, oneshot},
@@ -21,23 +22,25 @@ use crate::{
     cluster::{
         handshake::{ClusterKey, Identity, cluster_id},
         log_store::LogStore,
-        member::Member,
+        member::{Member, Reply},
+        snapshots::Snapshots,
     },
     config::{ExitCode, LogFormat, Protocol, Settings},
     coordinator::{
         Coordinator,
         actor::{CloseAll, Policy},
-        meta::Meta,
+        meta::{Meta, Own},
     },
     gateway::{
         dispatch::Shared,
         health::Health,
         keys::KeySource,
+        orders,
         server::{self, Listening},
         tls::CertificateFiles,
     },
     model::error::Error,
-    shard::host::{Admission, ShardHost},
+    shard::host::{Admission, Groups, ShardHost},
     store::SharedResources,
     telemetry::Exporter,
 };
@@ -135,8 +138,10 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     let meta = coordinator.meta();
     let coordinator = coordinator.start();
     if let Some(meta) = &meta {
-        let joined = meta.join(coordinator.clone());
-        joined.map_err(|failure| Failure::new(ExitCode::DataDamaged, failure))?;
+        begin_catalog(meta, coordinator.clone(), member.as_ref());
+        if let Some(joined) = &member {
+            let _ = joined.coordinator.set(coordinator.clone());
+        }
     }
 
     let shared = Arc::new(Shared {
@@ -168,6 +173,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         clock: Arc::clone(&clock),
         metrics: metrics.clone(),
         cluster: health_member.zip(meta),
+        coordinator: coordinator.clone(),
     };
     let health = server::health(health_listener, health)
         .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
@@ -258,6 +264,22 @@ fn open_clock(settings: &Settings) -> Result<Arc<ClockKeeper>, Failure> {
     Ok(Arc::new(clock))
 }
 
+/// Takes part in the catalog's group, as soon as it is known whether this node begins it.
+fn begin_catalog(meta: &Arc<Meta>, coordinator: Addr<Coordinator>, joined: Option<&Joined>) {
+    let Some(joined) = joined else { return };
+    let (meta, member, log) = (
+        Arc::clone(meta),
+        Arc::clone(&joined.member),
+        Arc::clone(&joined.log),
+    );
+    actix::spawn(async move {
+        let begun = member.beginning(&*log).await;
+        if let Err(failure) = begun.and_then(|begin| meta.join(coordinator, begin)) {
+            error!(%failure, "this node cannot take part in the catalog");
+        }
+    });
+}
+
 /// Requests of other nodes that may wait to be answered.
 const SENT_ON_MAX: usize = 4096;
 
@@ -265,7 +287,10 @@ const SENT_ON_MAX: usize = 4096;
 struct Joined {
     member: Arc<Member>,
     log: Arc<LogStore>,
+    snapshots: Arc<Snapshots>,
     sent_on: server::SentOn,
+    /// Takes the orders that other nodes pass on, as soon as it is there.
+    coordinator: Arc<OnceLock<Addr<Coordinator>>>,
 }
 
 /// Listens to the other nodes and dials them.
@@ -304,17 +329,38 @@ async fn join_cluster(settings: &Settings) -> Result<Joined, Failure> {
     let (asked, sent_on) = mpsc::channel(SENT_ON_MAX);
     // Who is not heard hears nothing, and asks again.
     let answerer = move |_, question, reply| drop(asked.try_send((question, reply)));
-    let disk = Arc::clone(&log);
+    let folder = settings.storage.data_path.join("snapshots");
+    let snapshots = Snapshots::open(&folder, Arc::clone(&log) as _)
+        .map_err(|failure| Failure::data("cannot open", &folder, &failure))?;
+    let snapshots = Arc::new(snapshots);
+    let (disk, offered) = (Arc::clone(&log), Arc::clone(&snapshots));
+    let coordinator = Arc::new(OnceLock::<Addr<Coordinator>>::new());
+    let commander = Arc::clone(&coordinator);
+    let orders = move |_, order: Bytes, reply: Reply| {
+        if let Some(commander) = commander.get() {
+            tokio::spawn(orders::obey(commander.clone(), order, reply));
+        }
+    };
     let (started, member) = oneshot::channel();
     Arbiter::new().spawn_fn(move || {
-        let member = Member::start(identity, members, listener, disk, Box::new(answerer));
+        let member = Member::start(
+            identity,
+            members,
+            listener,
+            disk,
+            offered,
+            Box::new(answerer),
+            Box::new(orders),
+        );
         let _ = started.send(member);
     });
     match member.await {
         Ok(Ok(member)) => Ok(Joined {
             member: Arc::new(member),
             log,
+            snapshots,
             sent_on,
+            coordinator,
         }),
         Ok(Err(failure)) => Err(Failure::new(ExitCode::Failure, failure)),
         Err(failure) => Err(Failure::new(ExitCode::Failure, failure)),
@@ -335,11 +381,29 @@ async fn open_coordinator(
         node_bytes_max: settings.limits.node_inflight_bytes_max,
     };
     let shared = SharedResources::new(&settings.storage);
-    let groups = joined.map(|joined| joined.member.driver.clone());
-    let meta = joined.map(|joined| {
-        let driver = joined.member.driver.clone();
-        Meta::new(folder.clone(), driver, Arc::clone(&joined.log) as _)
+    let groups = joined.map(|joined| {
+        let member = Arc::clone(&joined.member);
+        Groups {
+            driver: joined.member.driver.clone(),
+            snapshots: Arc::clone(&joined.snapshots),
+            connected: Box::new(move |node| member.is_connected(node)),
+        }
     });
+    let meta = joined.map(|joined| {
+        let own = Own {
+            node: joined.member.node,
+            members: joined.member.members.clone(),
+            replication: settings.cluster.replication,
+        };
+        let member = Arc::clone(&joined.member);
+        let snapshots = Arc::clone(&joined.snapshots);
+        let disk = Arc::clone(&joined.log) as _;
+        Meta::new(own, folder.clone(), member, disk, snapshots)
+    });
+    if let Some(meta) = &meta {
+        let recovered = meta.recover();
+        recovered.map_err(|failure| Failure::new(ExitCode::DataDamaged, failure))?;
+    }
     let host = ShardHost::new(arbiters, shared, clock.clock(), &folder, admission, groups);
     let policy = Policy {
         shards_per_container: settings.limits.shards_per_container,

@@ -1,22 +1,49 @@
 //! A node as a member of its cluster: its Raft groups, its connections, and questions to the others.
 
-use std::{collections::BTreeMap, io, net::TcpListener, sync::Arc};
+use std::{collections::BTreeMap, io, net::TcpListener, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
 use super::{
-    NodeId,
+    GroupId, NodeId,
     calls::{Calls, NoAnswer},
     driver::{Driver, Plan},
-    group_log::LogDisk,
+    group_log::{BEGINNING, Begin, LogDisk, Members},
     handshake::Identity,
     links::{Arrival, Counts, Links},
-    parcel::Parcel,
+    parcel::{Parcel, Question},
+    snapshots::Snapshots,
 };
+use crate::store::EngineError;
 
 /// Answers a question of another node by calling back once.
 pub type Answerer = Box<dyn Fn(NodeId, Bytes, Reply) + Send + Sync>;
 pub type Reply = Box<dyn FnOnce(Bytes) + Send>;
+
+/// How often the others are asked whether there is a cluster.
+const BEGIN_POLL: Duration = Duration::from_millis(50);
+const BEGUN: &[u8] = b"begun";
+const NEW: &[u8] = b"new";
+
+fn members_of(driver: &Driver) -> Bytes {
+    let status = driver.status();
+    let members = status.iter().map(|group| (group.group, &group.members));
+    rmp_serde::to_vec(&members.collect::<Vec<_>>())
+        .expect("a list of numbers has a MessagePack form")
+        .into()
+}
+
+/// Whether anything was ever written to the catalog's log.
+fn begun(log: &dyn LogDisk) -> Bytes {
+    let answer = match log.load(GroupId::META) {
+        Ok(None) => NEW,
+        Ok(Some(kept)) if kept.last == BEGINNING => NEW,
+        Ok(Some(kept)) if kept.last.index == 0 => NEW,
+        Ok(Some(_)) => BEGUN,
+        Err(_) => b"",
+    };
+    Bytes::from_static(answer)
+}
 
 pub struct Member {
     pub node: NodeId,
@@ -34,7 +61,9 @@ impl Member {
         members: BTreeMap<NodeId, String>,
         listener: TcpListener,
         disk: Arc<dyn LogDisk>,
+        snapshots: Arc<Snapshots>,
         answerer: Answerer,
+        orders: Answerer,
     ) -> io::Result<Self> {
         let node = identity.node;
         let (driver, waiting) = Driver::new();
@@ -44,6 +73,7 @@ impl Member {
         let links = Arc::new_cyclic(|links: &std::sync::Weak<Links>| {
             let links = links.clone();
             let (driver, calls) = (driver.clone(), Arc::clone(&calls));
+            let (offered, log) = (Arc::clone(&snapshots), Arc::clone(&disk));
             let inbox = move |from, arrival| match arrival {
                 Arrival::Parcel(Parcel::Raft(letters)) => driver.receive(letters),
                 Arrival::Parcel(Parcel::Answer(number, answer)) => {
@@ -56,7 +86,20 @@ impl Member {
                             links.send(from, &Parcel::Answer(number, answer));
                         }
                     };
-                    answerer(from, question, Box::new(reply));
+                    match question {
+                        Question::Request(request) => answerer(from, request, Box::new(reply)),
+                        Question::Order(order) => orders(from, order, Box::new(reply)),
+                        Question::Members => reply(members_of(&driver)),
+                        // Both wait for the disk.
+                        Question::Snapshot(piece) => {
+                            let snapshots = Arc::clone(&offered);
+                            tokio::task::spawn_blocking(move || reply(snapshots.answer(&piece)));
+                        }
+                        Question::Begun => {
+                            let log = Arc::clone(&log);
+                            tokio::task::spawn_blocking(move || reply(begun(&*log)));
+                        }
+                    }
                 }
                 Arrival::Parcel(Parcel::Alive) => {}
                 Arrival::Gone => calls.lost(from),
@@ -66,9 +109,10 @@ impl Member {
         links.start(listener)?;
         let plan = Plan {
             node,
-            voters: members.keys().copied().collect(),
             seed: rand::random(),
             appliers: std::thread::available_parallelism().map_or(1, usize::from),
+            snapshots,
+            calls: Arc::clone(&calls),
         };
         driver.start(waiting, plan, disk, Arc::clone(&links));
         Ok(Self {
@@ -80,8 +124,55 @@ impl Member {
         })
     }
 
-    pub async fn ask(&self, node: NodeId, question: Bytes) -> Result<Bytes, NoAnswer> {
+    pub async fn ask(&self, node: NodeId, question: Question) -> Result<Bytes, NoAnswer> {
         self.calls.ask(&self.links, node, question).await
+    }
+
+    /// How this node's replica of the catalog begins. A node that has nothing may be new like all the others, or may have lost all it had: only in the first case it
+    /// may begin the cluster with them. So it waits until somebody knows a cluster, or until a majority knows none.
+    pub async fn beginning(&self, disk: &dyn LogDisk) -> Result<Begin, EngineError> {
+        let voters: Vec<NodeId> = self.members.keys().copied().collect();
+        if disk.load(GroupId::META)?.is_some() {
+            return Ok(Begin::With(voters));
+        }
+        loop {
+            let others = voters.iter().filter(|node| **node != self.node);
+            let asked = others.map(|node| self.ask(*node, Question::Begun));
+            let answers = futures_util::future::join_all(asked).await;
+            let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
+            if answers.iter().any(|answer| answer.as_ref() == BEGUN) {
+                return Ok(Begin::Blank);
+            }
+            let new = answers.iter().filter(|answer| answer.as_ref() == NEW);
+            if 1 + new.count() > voters.len() / 2 {
+                return Ok(Begin::With(voters));
+            }
+            tokio::time::sleep(BEGIN_POLL).await;
+        }
+    }
+
+    /// Who the members of all groups are, as the nodes say that have them; where they disagree, as the one does that has applied most.
+    pub async fn group_members(&self) -> BTreeMap<GroupId, Members> {
+        let others = self.members.keys().filter(|node| **node != self.node);
+        let asked = others.map(|node| self.ask(*node, Question::Members));
+        let answers = futures_util::future::join_all(asked).await;
+        let mut newest: BTreeMap<GroupId, Members> = BTreeMap::new();
+        for answer in answers
+            .into_iter()
+            .flatten()
+            .chain([members_of(&self.driver)])
+        {
+            let Ok(groups) = rmp_serde::from_slice::<Vec<(GroupId, Members)>>(&answer) else {
+                continue;
+            };
+            for (group, members) in groups {
+                let known = newest.entry(group).or_default();
+                if members.since >= known.since {
+                    *known = members;
+                }
+            }
+        }
+        newest
     }
 
     pub fn is_connected(&self, node: NodeId) -> bool {

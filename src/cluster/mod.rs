@@ -15,6 +15,7 @@ pub mod log_store;
 pub mod member;
 pub mod parcel;
 pub mod replicas;
+pub mod snapshots;
 
 #[cfg(test)]
 mod tests;

@@ -8,12 +8,12 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 use tracing::{info, warn};
 
-use super::{catalog_file, meta::Meta, progress};
+use super::{catalog_file, meta::Meta, progress, shared::place_shards};
 use crate::{
     clock::Clock,
     index::Indexer,
     model::{
-        catalog::{Catalog, Container, Database},
+        catalog::{Catalog, Container, Database, Range},
         container::{ContainerDefinition, Owner, with_system_properties},
         error::{Error, ErrorKind, Result},
         indexing_policy::{IndexingMode, IndexingPolicy},
@@ -55,6 +55,8 @@ pub struct Coordinator {
     table: Arc<ArcSwap<RoutingTable>>,
     budgets: Budgets,
     policy: Policy,
+    /// The other nodes are being asked how far moves are.
+    pub(super) looking_after_moves: bool,
 }
 
 /// Shards by container, in key order.
@@ -76,7 +78,10 @@ impl Coordinator {
             .values()
             .flat_map(|database| database.containers.values())
         {
-            let opened = open_shards(&host, container);
+            let opened = match &meta {
+                None => open_shards(&host, container),
+                Some(meta) => place_shards(&host, meta, container, &[]),
+            };
             // A crash between storing the catalog and telling the shards leaves them behind it. In a cluster their leaders see to that.
             let default = container.definition.default_ttl;
             let policy = &container.definition.indexing_policy;
@@ -98,8 +103,10 @@ impl Coordinator {
             table: Arc::default(),
             budgets: Budgets::default(),
             policy,
+            looking_after_moves: false,
         };
         coordinator.publish();
+        coordinator.tell_aims();
         Ok(coordinator)
     }
 
@@ -244,15 +251,23 @@ fn container_json(container: &Container) -> Vec<u8> {
     Value::Object(map).to_string().into_bytes()
 }
 
-pub(super) fn open_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHandle>> {
+pub(super) fn facts_of(container: &Container, range: &Range) -> ShardFacts {
     let definition = &container.definition;
-    let facts = container.ranges.iter().map(|range| ShardFacts {
+    ShardFacts {
         container: container.rid,
         range_id: range.id,
         range: range.keys.clone(),
         partition_key_paths: definition.partition_key.paths.clone(),
         unique_keys: definition.unique_keys.clone(),
-    });
+    }
+}
+
+pub(super) fn open_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHandle>> {
+    let definition = &container.definition;
+    let facts = container
+        .ranges
+        .iter()
+        .map(|range| facts_of(container, range));
     facts
         .map(|facts| host.open(facts, definition.default_ttl, &definition.indexing_policy))
         .collect()
@@ -348,6 +363,7 @@ impl Handler<CreateContainer> for Coordinator {
             fixed => fixed,
         };
         let mut catalog = Catalog::clone(&self.catalog);
+        let id = definition.id.clone();
         let container = match catalog.create_container(
             &database,
             definition,
@@ -359,7 +375,11 @@ impl Handler<CreateContainer> for Coordinator {
             Err(error) => return refuse(error),
         };
         let rid = container.rid;
-        if self.meta.is_some() {
+        if let Some(meta) = &self.meta {
+            meta.name_nodes(&mut catalog);
+            if let Err(error) = catalog.place(&database, &id, meta.own.replication) {
+                return refuse(error);
+            }
             return self.store_new(catalog, rid);
         }
         let host = Arc::clone(&self.host);

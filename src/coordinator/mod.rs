@@ -4,6 +4,7 @@
 pub mod actor;
 pub mod catalog_file;
 pub mod meta;
+pub mod moves;
 mod progress;
 pub mod shared;
 

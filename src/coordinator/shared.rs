@@ -1,22 +1,28 @@
 //! The coordinator of a node in a cluster: puts catalogs in force that the meta group has committed, and brings the shards that this node leads in line with them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use actix::{fut, prelude::*};
 use tracing::{info, warn};
 
 use super::{
     Coordinator,
-    actor::{Changed, Shards, open_shards, rebuilds, remove_shards},
+    actor::{Changed, Shards, facts_of, rebuilds, remove_shards},
+    meta::Meta,
 };
 use crate::{
+    cluster::{GroupId, NodeId, group::Aim},
     model::{
-        catalog::{Catalog, Container},
+        catalog::{Catalog, Container, Range},
         error::{Error, Result},
         rid::ContainerRid,
     },
     shard::{
-        host::{Leader, ShardHandle},
+        host::{Leader, ShardHandle, ShardHost, group_of_range},
         view::ShardView,
     },
 };
@@ -25,6 +31,8 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a change may take to be in force on all shards.
 const IN_FORCE_TIME_MAX: Duration = Duration::from_secs(5);
+/// More voters would make changes of the catalog slower and hardly safer; the other nodes have it without a say.
+const META_VOTERS_MAX: usize = 5;
 const IN_FORCE_POLL: Duration = Duration::from_millis(5);
 
 /// A catalog that the meta group has committed.
@@ -50,27 +58,26 @@ impl Coordinator {
         if catalog.version <= self.catalog.version {
             return Box::pin(fut::ready(Ok(())));
         }
-        let containers = catalog
-            .databases
-            .values()
-            .flat_map(|one| one.containers.values());
-        let new: Vec<Container> = containers
-            .filter(|container| !self.shards.contains_key(&container.rid))
-            .cloned()
-            .collect();
-        let host = Arc::clone(&self.host);
-        let opened = tokio::task::spawn_blocking(move || {
-            let opened = new.iter().map(|one| (one.rid, open_shards(&host, one)));
-            opened.collect::<Shards>()
+        let Some(meta) = self.meta.clone() else {
+            return Box::pin(fut::ready(Ok(())));
+        };
+        let (host, before) = (Arc::clone(&self.host), self.shards.clone());
+        let placed = tokio::task::spawn_blocking(move || {
+            let placed = catalog.containers().map(|one| {
+                let before = before.get(&one.rid).map_or(&[][..], Vec::as_slice);
+                (one.rid, place_shards(&host, &meta, one, before))
+            });
+            (placed.collect::<Shards>(), catalog)
         });
-        Box::pin(opened.into_actor(self).map(|opened, coordinator, _| {
-            let opened = opened.map_err(|failure| {
+        Box::pin(placed.into_actor(self).map(|placed, coordinator, _| {
+            let (placed, catalog) = placed.map_err(|failure| {
                 Error::internal(format!("the shards could not be opened: {failure}"))
             })?;
-            coordinator.shards.extend(opened);
+            let before = std::mem::replace(&mut coordinator.shards, placed);
             coordinator.catalog = Arc::new(catalog);
-            let gone = coordinator.take_gone();
+            let gone = coordinator.gone(before);
             coordinator.publish();
+            coordinator.tell_aims();
             coordinator.align();
             // Nobody waits for the files to go.
             actix::spawn(remove_shards(gone));
@@ -78,31 +85,55 @@ impl Coordinator {
         }))
     }
 
-    /// The shards that no container of the catalog has.
-    fn take_gone(&mut self) -> Vec<Arc<ShardHandle>> {
-        let containers = self
-            .catalog
-            .databases
-            .values()
-            .flat_map(|one| one.containers.values());
-        let named: std::collections::HashSet<ContainerRid> =
-            containers.map(|container| container.rid).collect();
-        let gone: Vec<ContainerRid> = self
-            .shards
-            .keys()
-            .filter(|rid| !named.contains(rid))
-            .copied()
-            .collect();
-        gone.iter()
-            .filter_map(|rid| self.shards.remove(rid))
-            .flatten()
+    /// The replicas that were here and are not any more.
+    fn gone(&self, before: Shards) -> Vec<Arc<ShardHandle>> {
+        let here: HashSet<*const ShardHandle> =
+            self.shards.values().flatten().map(Arc::as_ptr).collect();
+        let before = before.into_values().flatten();
+        before
+            .filter(|shard| shard.remote().is_none() && !here.contains(&Arc::as_ptr(shard)))
             .collect()
+    }
+
+    /// Tells the groups of this node who their members are to be.
+    pub(super) fn tell_aims(&self) {
+        let Some(meta) = &self.meta else { return };
+        let mut aims = BTreeMap::new();
+        aims.insert(GroupId::META, meta_aim(&self.catalog, &meta.own.members));
+        for container in self.catalog.containers() {
+            for range in &container.ranges {
+                let aim = Aim {
+                    voters: range.replicas.clone(),
+                    learners: Vec::new(),
+                };
+                aims.insert(group_of_range(container.rid, range.id), aim);
+            }
+        }
+        meta.driver.aim(aims);
     }
 
     /// Looks after the shards that this node leads, from now on.
     pub(super) fn keep_aligned(&self, context: &mut Context<Self>) {
         if self.meta.is_some() {
-            context.run_interval(LOOK_EVERY, |coordinator, _| coordinator.align());
+            context.run_interval(LOOK_EVERY, |coordinator, context| {
+                coordinator.align();
+                coordinator.name_nodes(context);
+                coordinator.look_after_moves(context);
+            });
+        }
+    }
+
+    /// The first catalog of a cluster names its nodes.
+    fn name_nodes(&self, context: &mut Context<Self>) {
+        let Some(meta) = &self.meta else { return };
+        if self.catalog.nodes.is_empty() && meta.check_leads().is_ok() {
+            let mut catalog = Catalog::clone(&self.catalog);
+            meta.name_nodes(&mut catalog);
+            context.wait(self.store(catalog).map(|stored, _, _| {
+                if let Err(failure) = stored {
+                    warn!(%failure, "the nodes could not be recorded yet");
+                }
+            }));
         }
     }
 
@@ -161,6 +192,52 @@ impl Coordinator {
     }
 }
 
+/// The shards of a container as a catalog places them: replicas of this node, and what other nodes have. What is here already stays.
+pub(super) fn place_shards(
+    host: &Arc<ShardHost>,
+    meta: &Meta,
+    container: &Container,
+    before: &[Arc<ShardHandle>],
+) -> Vec<Arc<ShardHandle>> {
+    let place = |range: &Range| {
+        let known = before
+            .iter()
+            .find(|shard| shard.facts.range_id == range.id)
+            .cloned();
+        // A catalog of a version that placed nothing: everything is everywhere.
+        let here = range.is_on(meta.own.node) || range.replicas.is_empty();
+        let stays = known.filter(|shard| match shard.remote() {
+            None => here,
+            Some(nodes) => !here && nodes == range.replicas,
+        });
+        let facts = || facts_of(container, range);
+        stays.unwrap_or_else(|| match here {
+            true => host.open_replica(facts(), meta.beginning(range)),
+            false => host.remote(facts(), range.replicas.clone()),
+        })
+    };
+    container.ranges.iter().map(place).collect()
+}
+
+/// Every node has the catalog; an odd number of them has a say in it.
+fn meta_aim(catalog: &Catalog, members: &BTreeMap<NodeId, String>) -> Aim {
+    if catalog.nodes.is_empty() {
+        return Aim {
+            voters: members.keys().copied().collect(),
+            learners: Vec::new(),
+        };
+    }
+    let mut voters: Vec<NodeId> = catalog.takers().take(META_VOTERS_MAX).collect();
+    if voters.len().is_multiple_of(2) && voters.len() > 2 {
+        voters.pop();
+    }
+    let others = catalog.nodes.keys().filter(|node| !voters.contains(node));
+    Aim {
+        learners: others.copied().collect(),
+        voters,
+    }
+}
+
 async fn wait(
     shards: &[Arc<ShardHandle>],
     container: &Container,
@@ -168,7 +245,10 @@ async fn wait(
 ) -> Result<()> {
     let deadline = tokio::time::Instant::now() + IN_FORCE_TIME_MAX;
     loop {
-        let mut waiting = shards.iter().filter(|shard| !is_done(shard, container));
+        // What other nodes have, their nodes see to.
+        let mut waiting = shards
+            .iter()
+            .filter(|shard| shard.remote().is_none() && !is_done(shard, container));
         let Some(first) = waiting.next() else {
             return Ok(());
         };

@@ -12,6 +12,7 @@ pub mod health;
 mod items;
 pub mod keys;
 mod operation;
+pub mod orders;
 mod query;
 mod request;
 pub mod resource_path;

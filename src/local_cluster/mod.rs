@@ -1,6 +1,7 @@
 //! A cluster on this machine, for trying it out: starts node processes, shows how they stand, ends them. It knows the nodes from outside only: their command line, their
 //! health port and their process ids.
 
+mod drain;
 mod http;
 mod nodes;
 mod status;
@@ -20,6 +21,19 @@ pub enum ClusterTask {
     Down(Place),
     /// Show nodes, shards, leaders and lag
     Status(Place),
+    /// Move the replicas of a node to the others, and take it off the list
+    Drain(Drain),
+}
+
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct Drain {
+    /// The number of the node
+    node: u64,
+    /// Health port of any node of the cluster, on this machine; those that `up` has started are known
+    #[arg(long, value_name = "PORT")]
+    health_port: Option<u16>,
+    #[command(flatten)]
+    place: Place,
 }
 
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -46,5 +60,8 @@ pub fn run(task: &ClusterTask) -> Result<()> {
         ClusterTask::Up(up) => nodes::up(&up.place.data_path, up.nodes, up.port),
         ClusterTask::Down(place) => nodes::down(&place.data_path),
         ClusterTask::Status(place) => status::show(&place.data_path),
+        ClusterTask::Drain(drain) => {
+            drain::run(drain.node, drain.health_port, &drain.place.data_path)
+        }
     }
 }

@@ -5,7 +5,7 @@ mod placement;
 
 use std::collections::BTreeMap;
 
-pub use placement::{NodeRecord, NodeState};
+pub use placement::{NodeRecord, NodeState, Standing};
 use serde::{Deserialize, Serialize};
 
 use super::{

@@ -165,6 +165,11 @@ impl ReadPage {
             .skip_while(|shard| from.is_some_and(|from| shard.facts.range_id != from.range_id))
         {
             let range_id = shard.facts.range_id;
+            if served.is_some() && shard.remote().is_some() {
+                // Another node goes on there.
+                continuation = Some(KeyContinuation::at(range_id, Resume::Start));
+                break;
+            }
             let view = shard.view()?;
             let lsn = view.lsn();
             if let Some(session) = &self.session {

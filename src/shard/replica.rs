@@ -5,9 +5,11 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering},
 };
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 
 use super::{
@@ -23,6 +25,7 @@ use crate::{
         GroupId,
         driver::{Driver, StateMachine},
         group::{Committed, NotProposed, Role},
+        group_log::Begin,
     },
     model::error::{Error, ErrorKind},
     store::{
@@ -39,7 +42,8 @@ const ENTRY_BYTES: usize = 1024 * 1024;
 pub struct Replica {
     group: GroupId,
     driver: Driver,
-    view: Arc<ShardView>,
+    /// Absent while the engine is replaced.
+    view: ArcSwapOption<ShardView>,
     handle: Weak<ShardHandle>,
     inner: Mutex<Inner>,
 }
@@ -103,24 +107,28 @@ impl Replica {
         Arc::new(Self {
             group,
             driver,
-            view,
+            view: ArcSwapOption::new(Some(view)),
             handle,
             inner: Mutex::default(),
         })
     }
 
     /// Takes part in the group.
-    pub fn join(self: &Arc<Self>) -> Result<(), EngineError> {
-        let applied = match self.view.engine.get(keys::APPLIED)? {
-            Some(bytes) => {
-                let damaged = |_| EngineError::Damaged("the index of the last entry".into());
-                u64::from_be_bytes(bytes.as_ref().try_into().map_err(damaged)?)
-            }
-            None => 0,
-        };
+    pub fn join(self: &Arc<Self>, begin: Begin) -> Result<(), EngineError> {
+        let applied = applied(&self.view()?.engine)?;
         let machine: Arc<dyn StateMachine> = Arc::clone(self) as _;
-        self.driver.add(self.group, machine, applied);
+        self.driver.add(self.group, machine, begin, applied);
         Ok(())
+    }
+
+    fn view(&self) -> Result<Arc<ShardView>, EngineError> {
+        let missing = || EngineError::Io("the engine of the shard is being replaced".into());
+        self.view.load_full().ok_or_else(missing)
+    }
+
+    /// Lets go of the engine, or takes a new one.
+    pub(super) fn set_view(&self, view: Option<Arc<ShardView>>) {
+        self.view.store(view);
     }
 
     /// Leaves the group, which is no more.
@@ -196,32 +204,37 @@ impl Replica {
 
     /// Applies a purge to this replica alone.
     pub(super) fn purge(&self, purge: Purge) -> Result<ShardState, EngineError> {
-        let mut applied = commit::lock(&self.view)?;
+        let view = self.view()?;
+        let mut applied = commit::lock(&view)?;
         let mut state = applied.state;
-        let purge = still_true(&self.view.engine, purge)?;
+        let purge = still_true(&view.engine, purge)?;
         let mut batch = Batch::default();
         state.purge(&purge, &mut batch);
         if state != applied.state {
             state.store(&mut batch);
         }
         if !batch.is_empty() {
-            self.view.engine.write(batch, Durability::Buffered)?;
+            view.engine.write(batch, Durability::Buffered)?;
         }
         applied.state = state;
-        commit::note_purged(&self.view, &purge);
-        self.view.publish(&state);
+        commit::note_purged(&view, &purge);
+        view.publish(&state);
         Ok(state)
     }
 
     /// Applies commands in one batch, which says how far the log is applied.
-    fn write(&self, commands: &mut [Command], index: u64) -> Result<ShardState, EngineError> {
-        let mut applied = commit::lock(&self.view)?;
+    fn write(
+        view: &ShardView,
+        commands: &mut [Command],
+        index: u64,
+    ) -> Result<ShardState, EngineError> {
+        let mut applied = commit::lock(view)?;
         let mut state = applied.state;
         let mut batch = Batch::default();
         let mut met = Met::default();
         for command in commands.iter_mut() {
             for change in &mut command.changes {
-                met.reconcile(&self.view.engine, change)?;
+                met.reconcile(&view.engine, change)?;
             }
             state.apply(command, &mut batch);
         }
@@ -230,13 +243,13 @@ impl Replica {
         }
         batch.put(keys::APPLIED, index.to_be_bytes());
         // The log has it: after a crash it is applied again.
-        self.view.engine.write(batch, Durability::Buffered)?;
+        view.engine.write(batch, Durability::Buffered)?;
         applied.state = state;
         // Who is not behind the log brings nothing back that was expired by its time, should it lead one day.
-        self.view.clock.raise(state.ts);
-        let counter = &self.view.counters.commands;
+        view.clock.raise(state.ts);
+        let counter = &view.counters.commands;
         counter.fetch_add(commands.len() as u64, Ordering::Relaxed);
-        self.view.publish(&state);
+        view.publish(&state);
         Ok(state)
     }
 
@@ -253,6 +266,7 @@ impl StateMachine for Replica {
         let Some(last) = entries.last().map(|entry| entry.index) else {
             return Ok(());
         };
+        let view = self.view()?;
         let terms: Vec<u64> = entries.iter().map(|entry| entry.term).collect();
         let mut submitted = self.take_submitted(last).into_iter().peekable();
         let (mut commands, mut ours) = (Vec::new(), Vec::new());
@@ -273,21 +287,21 @@ impl StateMachine for Replica {
             let decoded: Vec<Command> = rmp_serde::from_slice(&entry.data).map_err(|failure| {
                 EngineError::Damaged(format!("entry {} of the log: {failure}", entry.index))
             })?;
-            index_work::follow(&self.view, &decoded);
+            index_work::follow(&view, &decoded);
             commands.extend(decoded);
         }
         submitted.for_each(|lost| lost.rest.abandon());
-        let state = match self.write(&mut commands, last) {
+        let state = match Self::write(&view, &mut commands, last) {
             Ok(state) => state,
             Err(failure) => {
-                commit::poison(&self.view, &failure);
+                commit::poison(&view, &failure);
                 let error = Error::from(failure.clone());
                 ours.into_iter()
                     .for_each(|(_, rest)| rest.fail(&error, failure.clone()));
                 return Err(failure);
             }
         };
-        index_work::follow_generations(&self.view, &state)?;
+        index_work::follow_generations(&view, &state)?;
         let replica = self.handle.upgrade().and_then(|handle| handle.replica());
         for (term, rest) in ours {
             match &replica {
@@ -307,10 +321,26 @@ impl StateMachine for Replica {
     }
 
     fn sync(&self) -> Result<(), EngineError> {
-        let applied = commit::lock(&self.view)?;
+        let view = self.view()?;
+        let applied = commit::lock(&view)?;
         let mut batch = Batch::default();
         applied.state.store(&mut batch);
-        self.view.engine.write(batch, Durability::Synced)
+        view.engine.write(batch, Durability::Synced)
+    }
+
+    fn copy_to(&self, folder: &Path) -> Result<(), EngineError> {
+        self.view()?.engine.copy_to(folder)
+    }
+
+    fn install(&self, files: &Path, _: u64) -> Result<(), EngineError> {
+        let abandoned = std::mem::take(&mut self.inner().submitted);
+        abandoned
+            .into_iter()
+            .for_each(|submitted| submitted.rest.abandon());
+        match self.handle.upgrade() {
+            Some(handle) => handle.replace_engine(files),
+            None => Ok(()),
+        }
     }
 
     fn role(&self, role: Role) {
@@ -356,16 +386,31 @@ impl CommitLog for ReplicatedLog {
                 done,
                 untouched: true,
             };
+            let view = replica.view();
             match replica.purge(purge) {
                 Ok(state) if rest.chunks.is_empty() => rest.succeed(state),
                 Ok(_) => replica.propose(term, rest),
                 Err(failure) => {
-                    commit::poison(&replica.view, &failure);
+                    // A group of an engine that was replaced meanwhile is no concern of the new one.
+                    if let Ok(view) = view {
+                        commit::poison(&view, &failure);
+                    }
                     rest.fail(&failure.clone().into(), failure);
                 }
             }
         });
     }
+}
+
+/// The last entry that an engine has applied.
+pub(super) fn applied(engine: &Engine) -> Result<u64, EngineError> {
+    let Some(bytes) = engine.get(keys::APPLIED)? else {
+        return Ok(0);
+    };
+    let damaged = |_| EngineError::Damaged("the index of the last entry".into());
+    Ok(u64::from_be_bytes(
+        bytes.as_ref().try_into().map_err(damaged)?,
+    ))
 }
 
 /// Commands in their order, cut into entries.

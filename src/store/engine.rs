@@ -346,6 +346,11 @@ impl Engine {
         }
     }
 
+    /// Puts a copy of all that is committed into a folder that is not there yet; its files are links to ours as far as they can be.
+    pub fn copy_to(&self, folder: &Path) -> Result<(), EngineError> {
+        Ok(rocksdb::checkpoint::Checkpoint::new(&self.db)?.create_checkpoint(folder)?)
+    }
+
     /// Rewrites the files of a range so that what was deleted leaves the disk.
     pub fn compact(&self, from: &[u8], to: &[u8]) {
         self.db.compact_range(Some(from), Some(to));

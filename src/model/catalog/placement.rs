@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Catalog, Container, Range};
-use crate::model::error::{Error, Result};
+use crate::model::{
+    error::{Error, Result},
+    rid::ContainerRid,
+};
 
 /// A node of the cluster. Numbers are never used again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +119,129 @@ impl Catalog {
     }
 }
 
+/// Ranges whose replicas move at a time.
+const MOVES_MAX: usize = 4;
+
+/// Who has replicas of a range, as its group says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    pub voters: Vec<u64>,
+    pub learners: Vec<u64>,
+}
+
+impl Catalog {
+    /// From now on the node gives its replicas away.
+    pub fn drain_node(&mut self, node: u64) -> Result<()> {
+        if self.takers().all(|taker| taker == node) {
+            return Err(Error::bad_request(format!(
+                "node {node} cannot be drained: no other node takes replicas"
+            )));
+        }
+        let record = self.nodes.get_mut(&node).ok_or_else(|| {
+            Error::not_found(format!("Resource Not Found: there is no node {node}"))
+        })?;
+        record.state = NodeState::Draining;
+        self.version += 1;
+        Ok(())
+    }
+
+    /// Whether there is something to move, or to end.
+    pub fn is_moving(&self) -> bool {
+        let mut ranges = self.containers().flat_map(|container| &container.ranges);
+        let draining = |record: &NodeRecord| record.state == NodeState::Draining;
+        ranges.any(|range| !range.leaving.is_empty())
+            || self.nodes.values().any(draining)
+            || self.imbalance().is_some()
+    }
+
+    /// The node with most replicas and the one with fewest, if one more on the latter would be better.
+    fn imbalance(&self) -> Option<(u64, u64)> {
+        let loads = self.loads();
+        let (least, fewest) = loads.iter().min_by_key(|(_, load)| **load)?;
+        let (most, load) = loads.iter().max_by_key(|(_, load)| **load)?;
+        (*load > fewest + 1).then_some((*most, *least))
+    }
+
+    /// Ends moves that are done, begins new ones, and strikes nodes off the list that have nothing left. Whether anything has changed.
+    pub fn advance_moves(
+        &mut self,
+        standing: impl Fn(ContainerRid, u32) -> Option<Standing>,
+    ) -> bool {
+        let mut changed = self.end_moves(&standing);
+        let mut moving = self
+            .ranges_mut()
+            .filter(|one| !one.leaving.is_empty())
+            .count();
+        let draining = self
+            .nodes
+            .iter()
+            .filter(|(_, record)| record.state == NodeState::Draining);
+        let draining: Vec<u64> = draining.map(|(node, _)| *node).collect();
+        for node in draining {
+            while moving < MOVES_MAX && self.move_one(node, None) {
+                moving += 1;
+                changed = true;
+            }
+            if self.ranges_mut().all(|range| !range.is_on(node)) {
+                self.nodes.remove(&node);
+                changed = true;
+            }
+        }
+        while moving < MOVES_MAX
+            && let Some((from, to)) = self.imbalance()
+            && self.move_one(from, Some(to))
+        {
+            moving += 1;
+            changed = true;
+        }
+        self.version += u64::from(changed);
+        changed
+    }
+
+    fn end_moves(&mut self, standing: impl Fn(ContainerRid, u32) -> Option<Standing>) -> bool {
+        let mut ended = false;
+        let databases = self.databases.values_mut();
+        for container in databases.flat_map(|database| database.containers.values_mut()) {
+            for range in &mut container.ranges {
+                let Some(Standing { voters, learners }) = standing(container.rid, range.id) else {
+                    continue;
+                };
+                let arrived = range.replicas.iter().all(|node| voters.contains(node));
+                let left = |node: &u64| !voters.contains(node) && !learners.contains(node);
+                if !range.leaving.is_empty() && arrived && range.leaving.iter().all(left) {
+                    range.leaving.clear();
+                    ended = true;
+                }
+            }
+        }
+        ended
+    }
+
+    /// Moves a replica of some range, none of which is moving, away from a node: to that other one, or to the one with fewest, or to none where all have it.
+    fn move_one(&mut self, from: u64, to: Option<u64>) -> bool {
+        let loads = self.loads();
+        let mut ranges = self.ranges_mut().filter(|range| {
+            let free = to.is_none_or(|to| !range.replicas.contains(&to));
+            free && range.leaving.is_empty() && range.replicas.contains(&from)
+        });
+        let Some(range) = ranges.next() else {
+            return false;
+        };
+        let others = loads
+            .iter()
+            .filter(|(node, _)| !range.replicas.contains(node));
+        let to = to.or_else(|| others.min_by_key(|(_, load)| **load).map(|(node, _)| *node));
+        let stay = range.replicas.iter().filter(|node| **node != from);
+        let mut replicas: Vec<u64> = stay.copied().chain(to).collect();
+        replicas.sort_unstable();
+        if replicas.is_empty() {
+            return false;
+        }
+        range.move_to(replicas);
+        true
+    }
+}
+
 /// The nodes with the fewest replicas; of equals the one with the lowest number.
 fn least_loaded(loads: &BTreeMap<u64, usize>, count: usize) -> Vec<u64> {
     let mut nodes: Vec<(usize, u64)> = loads.iter().map(|(node, load)| (*load, *node)).collect();
@@ -189,5 +315,83 @@ mod tests {
         assert_eq!(catalog.add_node("new:1"), 4);
         catalog.nodes.remove(&4);
         assert_eq!(catalog.add_node("newer:1"), 5);
+    }
+
+    /// The groups do at once what they are told.
+    fn follow(catalog: &mut Catalog) -> usize {
+        let mut rounds = 0;
+        loop {
+            let ranges = catalog.container("d", "c").unwrap().ranges.clone();
+            let moved = catalog.advance_moves(|_, id| {
+                let range = ranges.iter().find(|range| range.id == id);
+                range.map(|range| Standing {
+                    voters: range.replicas.clone(),
+                    learners: Vec::new(),
+                })
+            });
+            if !moved {
+                return rounds;
+            }
+            rounds += 1;
+            assert!(rounds < 100);
+            let moving = catalog.ranges_mut().filter(|one| !one.leaving.is_empty());
+            assert!(moving.count() <= MOVES_MAX);
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_drained_gives_everything_away_and_leaves_the_list() {
+        let mut catalog = catalog(5, 10, 3);
+        catalog.drain_node(2).unwrap();
+        assert!(catalog.is_moving());
+        let rounds = follow(&mut catalog);
+        assert!(rounds > 1, "{rounds}");
+        assert!(!catalog.nodes.contains_key(&2) && !catalog.is_moving());
+        for range in replicas(&catalog) {
+            assert!(range.len() == 3 && !range.contains(&2), "{range:?}");
+        }
+        let loads = catalog.loads();
+        assert!(
+            loads.values().all(|load| (7..=8).contains(load)),
+            "{loads:?}"
+        );
+        assert!(catalog.drain_node(2).is_err());
+    }
+
+    #[test]
+    fn where_nobody_can_take_its_place_a_drained_node_leaves_a_gap_and_the_last_one_stays() {
+        let mut catalog = catalog(2, 1, 3);
+        catalog.drain_node(1).unwrap();
+        follow(&mut catalog);
+        assert_eq!(replicas(&catalog), [[2]]);
+        assert!(catalog.drain_node(2).is_err());
+    }
+
+    #[test]
+    fn a_move_is_not_over_while_the_group_has_who_should_leave() {
+        let mut catalog = catalog(4, 1, 3);
+        catalog.drain_node(1).unwrap();
+        let slow = |voters: Vec<u64>| {
+            move |_: ContainerRid, _: u32| {
+                Some(Standing {
+                    voters: voters.clone(),
+                    learners: vec![4],
+                })
+            }
+        };
+        assert!(catalog.advance_moves(slow(vec![1, 2, 3])));
+        assert!(!catalog.advance_moves(slow(vec![1, 2, 3])));
+        assert!(!catalog.advance_moves(|_, _| None));
+        assert!(catalog.nodes.contains_key(&1));
+        follow(&mut catalog);
+        assert_eq!(replicas(&catalog), [[2, 3, 4]]);
+    }
+
+    #[test]
+    fn a_node_that_is_new_gets_its_share() {
+        let mut catalog = catalog(3, 8, 3);
+        catalog.add_node("new:1");
+        follow(&mut catalog);
+        assert_eq!(catalog.loads().into_values().collect::<Vec<_>>(), [6; 4]);
     }
 }

@@ -14,14 +14,23 @@ use std::{
 
 use bytes::Bytes;
 use network::{Network, Weather};
-use node::{Node, Waiting, value_of};
+use node::{Fetch, Node, Waiting, value_of};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
-use super::super::{GroupId, NodeId};
+use raft::eraftpb::MessageType;
+
+use super::super::{
+    GroupId, NodeId,
+    group::Aim,
+    group_log::{Announced, Begin},
+};
 
 const SEEDS_USUALLY: u64 = 20;
 /// Moments with faults.
 const STORM: u64 = 6_000;
+const NODES: NodeId = 5;
+/// Moments after which a node withdraws what it offers, about.
+const OFFER: u64 = 400;
 /// Moments within which a healed cluster must agree.
 const CALM_MAX: u64 = 6_000;
 /// Moments between two ticks.
@@ -39,7 +48,8 @@ struct Simulation {
     rng: StdRng,
     now: u64,
     nodes: Vec<Node>,
-    voters: Vec<NodeId>,
+    /// Who is to have replicas of each group.
+    aims: BTreeMap<GroupId, Aim>,
     network: Network,
     /// What anybody has applied at an index: everybody must apply the same.
     history: BTreeMap<(GroupId, u64), (u64, Bytes)>,
@@ -47,6 +57,10 @@ struct Simulation {
     acknowledged: BTreeMap<(GroupId, u64), u64>,
     proposed: u64,
     crashes: u64,
+    wipes: u64,
+    moves: u64,
+    copies: u64,
+    installed: u64,
     trace: DefaultHasher,
 }
 
@@ -55,6 +69,9 @@ struct Simulation {
 struct Summary {
     acknowledged: usize,
     crashes: u64,
+    wipes: u64,
+    moves: u64,
+    installed: u64,
     terms: u64,
     trace: u64,
 }
@@ -65,6 +82,10 @@ impl Simulation {
     fn new(seed: u64, lies: bool) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let voters: Vec<NodeId> = (1..=if rng.random_bool(0.3) { 5 } else { 3 }).collect();
+        let begin = |id| match voters.contains(&id) {
+            true => Begin::With(voters.clone()),
+            false => Begin::Blank,
+        };
         let weather = Weather {
             lost_percent: rng.random_range(0..15),
             doubled_percent: rng.random_range(0..15),
@@ -73,14 +94,26 @@ impl Simulation {
         let mut simulation = Self {
             seed,
             now: 0,
-            nodes: voters.iter().map(|id| Node::new(*id, lies)).collect(),
-            voters,
+            nodes: (1..=NODES)
+                .map(|id| Node::new(id, begin(id), lies))
+                .collect(),
+            aims: GROUPS
+                .map(|group| {
+                    let voters = voters.clone();
+                    let learners = Vec::new();
+                    (group, Aim { voters, learners })
+                })
+                .into(),
             network: Network::new(weather),
             history: BTreeMap::new(),
             leaders: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
             proposed: 0,
             crashes: 0,
+            wipes: 0,
+            moves: 0,
+            copies: 0,
+            installed: 0,
             trace: DefaultHasher::new(),
             rng,
         };
@@ -92,7 +125,7 @@ impl Simulation {
 
     fn start(&mut self, at: usize) {
         let seed = self.seed ^ self.crashes << 32;
-        self.nodes[at].start(&GROUPS, &self.voters, seed);
+        self.nodes[at].start(&GROUPS, seed);
     }
 
     fn run(mut self) -> Verdict {
@@ -105,7 +138,8 @@ impl Simulation {
         while !self.agree() {
             if self.now > deadline {
                 return Err(format!(
-                    "no agreement {CALM_MAX} moments after the last fault"
+                    "no agreement {CALM_MAX} moments after the last fault: {}",
+                    self.describe()
                 ));
             }
             self.moment()?;
@@ -114,6 +148,9 @@ impl Simulation {
         Ok(Summary {
             acknowledged: self.acknowledged.len(),
             crashes: self.crashes,
+            wipes: self.wipes,
+            moves: self.moves,
+            installed: self.installed,
             terms: self
                 .leaders
                 .keys()
@@ -127,7 +164,7 @@ impl Simulation {
     /// Faults, each seldom.
     fn trouble(&mut self) {
         let at = self.rng.random_range(0..self.nodes.len());
-        let (id, other) = (self.nodes[at].id, *self.pick_voter());
+        let (id, other) = (self.nodes[at].id, self.rng.random_range(1..=NODES));
         match self.rng.random_range(0..1_500) {
             0 | 1 => self.crash(at),
             2 => self.nodes[at].disk.fail_after(self.rng.random_range(0..20)),
@@ -136,8 +173,8 @@ impl Simulation {
                 self.network.cut.insert((id, other));
             }
             6 => {
-                let others = self.voters.iter().filter(|voter| **voter != id);
-                let cut = others.flat_map(|voter| [(id, *voter), (*voter, id)]);
+                let others = (1..=NODES).filter(|other| *other != id);
+                let cut = others.flat_map(|other| [(id, other), (other, id)]);
                 self.network.cut.extend(cut);
             }
             7..=12 => self.network.cut.clear(),
@@ -146,13 +183,76 @@ impl Simulation {
                 let group = GROUPS[self.rng.random_range(0..GROUPS.len())];
                 self.nodes[at].checkpoint(group);
             }
+            31 => self.nodes[at].withdraw_offers(),
+            32..=35 => self.change_aim(),
+            36..=45 => self.remove_left(at),
+            46..=55 => self.wipe(at),
             _ => {}
         }
     }
 
-    fn pick_voter(&mut self) -> &NodeId {
-        let at = self.rng.random_range(0..self.voters.len());
-        &self.voters[at]
+    /// Other nodes are to have replicas of a group.
+    fn change_aim(&mut self) {
+        let group = GROUPS[self.rng.random_range(0..GROUPS.len())];
+        let mut nodes: Vec<NodeId> = (1..=NODES).collect();
+        for at in 0..nodes.len() {
+            nodes.swap(at, self.rng.random_range(at..NODES as usize));
+        }
+        let learners = nodes.split_off(3 + self.rng.random_range(0..2));
+        let learners = learners
+            .into_iter()
+            .filter(|_| self.rng.random_bool(0.3))
+            .collect();
+        let voters = nodes;
+        self.moves += 1;
+        self.aims.insert(group, Aim { voters, learners });
+    }
+
+    /// The leader of a group in the highest term, if it is where it should be.
+    fn settled_leader(&self, group: GroupId) -> Option<&Node> {
+        let leads = |node: &&Node| node.roles.get(&group).is_some_and(|role| role.leads);
+        let leader = self.nodes.iter().filter(leads);
+        let leader = leader.max_by_key(|node| node.roles.get(&group).map(|role| role.term))?;
+        let members = leader.replicas.as_ref()?.group(group)?.members();
+        let aim = self.aims.get(&group)?;
+        let sorted = |nodes: &[NodeId]| nodes.iter().copied().collect::<BTreeSet<_>>();
+        let settled = sorted(&members.voters) == sorted(&aim.voters)
+            && sorted(&members.learners) == sorted(&aim.learners);
+        settled.then_some(leader)
+    }
+
+    /// A node that a group has let go removes its replica.
+    fn remove_left(&mut self, at: usize) {
+        for group in GROUPS {
+            let Some(leader) = self.settled_leader(group) else {
+                continue;
+            };
+            let members = leader.replicas.as_ref().and_then(|all| all.group(group));
+            let id = self.nodes[at].id;
+            if members.is_some_and(|group| !group.members().contains(id)) {
+                self.nodes[at].remove(group);
+            }
+        }
+    }
+
+    /// A node loses its disk, while all others have theirs: more is not promised.
+    fn wipe(&mut self, at: usize) {
+        let whole = GROUPS.iter().all(|group| {
+            let has_it = |node: &Node| {
+                let replica = node.replicas.as_ref().and_then(|all| all.group(*group));
+                replica.is_some_and(|replica| replica.last_index() > 0)
+            };
+            self.members(*group).all(has_it)
+                && self.settled_leader(*group).is_some_and(|leader| {
+                    let led = leader.replicas.as_ref().and_then(|all| all.group(*group));
+                    led.is_some_and(|led| led.matched().all(|(_, matched)| matched > 0))
+                })
+        });
+        if whole {
+            self.wipes += 1;
+            self.crashes += 1;
+            self.nodes[at].wipe();
+        }
     }
 
     fn crash(&mut self, at: usize) {
@@ -165,6 +265,7 @@ impl Simulation {
     fn heal(&mut self) {
         self.network.cut.clear();
         self.network.weather = Weather::CALM;
+        self.nodes.iter_mut().for_each(Node::withdraw_offers);
         for at in 0..self.nodes.len() {
             self.nodes[at].paused_until = 0;
             if self.nodes[at].replicas.is_none() {
@@ -178,11 +279,28 @@ impl Simulation {
         for (group, message) in self.network.arrived(self.now) {
             let at = (message.to - 1) as usize;
             let node = &mut self.nodes[at];
-            if node.paused_until <= self.now
-                && let Some(replicas) = &mut node.replicas
-            {
+            if node.paused_until > self.now {
+                continue;
+            }
+            let Some(replicas) = &mut node.replicas else {
+                continue;
+            };
+            let announced = message.get_msg_type() == MessageType::MsgSnapshot;
+            if announced && replicas.group(group).is_some_and(|one| one.lacks(&message)) {
+                let known = node.fetches.iter().any(|fetch| fetch.group == group);
+                if !known {
+                    node.fetches.push(Fetch {
+                        until: self.now + self.rng.random_range(1..100),
+                        group,
+                        announced: message,
+                    });
+                }
+            } else {
                 replicas.step(group, message);
             }
+        }
+        for at in 0..self.nodes.len() {
+            self.finish_fetches(at);
         }
         if self.now < STORM && self.rng.random_bool(0.2) {
             self.propose();
@@ -193,6 +311,40 @@ impl Simulation {
             self.work(at, due)?;
         }
         Ok(())
+    }
+
+    /// What has been fetched by now is told to its group, or that it could not be had.
+    fn finish_fetches(&mut self, at: usize) {
+        if self.nodes[at].paused_until > self.now {
+            return;
+        }
+        let now = self.now;
+        let due: Vec<Fetch> = self.nodes[at]
+            .fetches
+            .extract_if(.., |fetch| fetch.until <= now)
+            .collect();
+        for Fetch {
+            group, announced, ..
+        } in due
+        {
+            let snapshot = announced.get_snapshot();
+            let Announced { id, .. } = rmp_serde::from_slice(&snapshot.data).unwrap();
+            let index = snapshot.get_metadata().index;
+            let source = &self.nodes[(announced.from - 1) as usize];
+            let reached = !self.network.cut.contains(&(announced.from, announced.to));
+            let copy = source.offers.get(&(group, id)).filter(|_| reached).cloned();
+            let node = &mut self.nodes[at];
+            let Some(replicas) = &mut node.replicas else {
+                continue;
+            };
+            match copy {
+                Some(copy) => {
+                    node.fetched.insert(group, (index, copy));
+                    replicas.step(group, announced);
+                }
+                None => replicas.decline(group, &announced),
+            }
+        }
     }
 
     fn propose(&mut self) {
@@ -238,10 +390,14 @@ impl Simulation {
         };
         if tick {
             replicas.tick();
+            node.pursue(&self.aims);
+            if now.is_multiple_of(OFFER) {
+                node.withdraw_offers();
+            }
         }
-        if !replicas.is_busy() {
+        let Some(replicas) = node.replicas.as_mut().filter(|all| all.is_busy()) else {
             return Ok(());
-        }
+        };
         let round = replicas.round(&mut network.outgoing(*now, rng));
         let Ok(round) = round else {
             self.crash(at);
@@ -263,6 +419,19 @@ impl Simulation {
                     ));
                 }
             }
+        }
+        for (group, index) in round.restored {
+            // The log goes on from the copy; whether the state machine does so now or at the next start must make no difference.
+            if self.now < STORM && self.rng.random_bool(0.2) {
+                self.crash(at);
+                return Ok(());
+            }
+            self.installed += 1;
+            self.nodes[at].install(group, index);
+        }
+        for group in round.wanted {
+            self.copies += 1;
+            self.nodes[at].copy(group, self.copies);
         }
         for (group, entries) in round.committed {
             for entry in entries {
@@ -328,7 +497,10 @@ impl Simulation {
 
     fn agree(&self) -> bool {
         GROUPS.iter().all(|group| {
-            let indexes = self.nodes.iter().map(|node| {
+            if self.settled_leader(*group).is_none() {
+                return false;
+            }
+            let indexes = self.members(*group).map(|node| {
                 node.machines
                     .get(group)
                     .map_or(0, |machine| machine.index())
@@ -351,11 +523,32 @@ impl Simulation {
         })
     }
 
+    fn describe(&self) -> String {
+        let groups = GROUPS.iter().map(|group| {
+            let nodes = self.nodes.iter().map(|node| {
+                let replica = node.replicas.as_ref().and_then(|all| all.group(*group));
+                let replica = replica.map(|one| (one.role(), one.last_index(), one.members()));
+                let applied = node.machines.get(group).map(|machine| machine.applied());
+                format!("\n  {} applied {applied:?} {replica:?}", node.id)
+            });
+            let aim = self.aims.get(group);
+            format!("\n{group} {aim:?}{}", nodes.collect::<String>())
+        });
+        groups.collect()
+    }
+
+    /// The nodes that are to have replicas of a group.
+    fn members(&self, group: GroupId) -> impl Iterator<Item = &Node> + Clone {
+        let aim = self.aims.get(&group).cloned().unwrap_or_default();
+        self.nodes
+            .iter()
+            .filter(move |node| aim.voters.contains(&node.id) || aim.learners.contains(&node.id))
+    }
+
     fn check_everything(&self) -> Result<(), String> {
         for group in GROUPS {
             let machines = self
-                .nodes
-                .iter()
+                .members(group)
                 .filter_map(|node| node.machines.get(&group));
             let checksums: BTreeSet<u64> = machines
                 .clone()
@@ -404,6 +597,7 @@ fn seeds() -> std::ops::Range<u64> {
 #[test]
 fn nothing_acknowledged_is_lost_and_all_replicas_agree_whatever_happens() {
     let (mut acknowledged, mut crashes, mut terms) = (0, 0, 0);
+    let (mut wipes, mut moves, mut installed) = (0, 0, 0);
     let seeds = seeds();
     for seed in seeds.clone() {
         match run(seed, false) {
@@ -411,6 +605,9 @@ fn nothing_acknowledged_is_lost_and_all_replicas_agree_whatever_happens() {
                 acknowledged += summary.acknowledged;
                 crashes += summary.crashes;
                 terms += summary.terms;
+                wipes += summary.wipes;
+                moves += summary.moves;
+                installed += summary.installed;
             }
             Err(violation) => panic!("seed {seed}: {violation}"),
         }
@@ -423,6 +620,14 @@ fn nothing_acknowledged_is_lost_and_all_replicas_agree_whatever_happens() {
     );
     assert!(crashes as usize > runs, "{crashes} crashes in {runs} runs");
     assert!(terms as usize > 2 * runs, "{terms} terms in {runs} runs");
+    assert!(moves as usize > 2 * runs, "{moves} moves in {runs} runs");
+    assert!(
+        installed as usize > 2 * runs,
+        "{installed} snapshots in {runs} runs"
+    );
+    if runs >= SEEDS_USUALLY as usize {
+        assert!(wipes > 0, "no node lost its disk in {runs} runs");
+    }
 }
 
 #[test]
