@@ -106,14 +106,16 @@ pub struct Announced {
 
 impl Offer {
     fn snapshot(&self) -> Snapshot {
-        let mut snapshot = Snapshot::default();
         let announced = Announced {
             id: self.id,
             members: self.members.clone(),
         };
-        snapshot.data = Bytes::from(
-            rmp_serde::to_vec(&announced).expect("a struct of numbers has a MessagePack form"),
-        );
+        let data =
+            rmp_serde::to_vec(&announced).expect("a struct of numbers has a MessagePack form");
+        let mut snapshot = Snapshot {
+            data: Bytes::from(data),
+            ..Snapshot::default()
+        };
         let metadata = snapshot.mut_metadata();
         metadata.index = self.at.index;
         metadata.term = self.at.term;
