@@ -137,15 +137,21 @@ impl Replica {
         self.role(Role::default());
     }
 
-    /// The actor was built anew: it leads again when all that its predecessor has proposed is applied.
+    /// The actor was built anew: it leads again when all that its predecessor has proposed is applied, or follows whom it followed.
     pub fn begin_again(self: &Arc<Self>) {
-        let term = {
+        let role = {
             let mut inner = self.inner();
             inner.taking_over = inner.role.leads;
-            inner.role.term
+            inner.role
         };
-        let nothing = Box::new(|_| ());
-        self.driver.propose(self.group, term, Bytes::new(), nothing);
+        if role.leads {
+            let nothing = Box::new(|_| ());
+            self.driver
+                .propose(self.group, role.term, Bytes::new(), nothing);
+        } else if let Some(handle) = self.handle.upgrade() {
+            // The new actor has not heard who leads.
+            handle.follow(role.leader);
+        }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {

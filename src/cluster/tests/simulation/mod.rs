@@ -142,6 +142,8 @@ impl Simulation {
                     self.describe()
                 ));
             }
+            // A disk that was about to fail may do so only now.
+            self.restart_all();
             self.moment()?;
         }
         self.check_everything()?;
@@ -266,8 +268,14 @@ impl Simulation {
         self.network.cut.clear();
         self.network.weather = Weather::CALM;
         self.nodes.iter_mut().for_each(Node::withdraw_offers);
+        for node in &mut self.nodes {
+            node.paused_until = 0;
+        }
+        self.restart_all();
+    }
+
+    fn restart_all(&mut self) {
         for at in 0..self.nodes.len() {
-            self.nodes[at].paused_until = 0;
             if self.nodes[at].replicas.is_none() {
                 self.start(at);
             }
