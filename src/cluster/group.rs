@@ -507,6 +507,12 @@ impl Group {
         if let Step::Remove(node) = step {
             self.lost.remove(&node);
         }
+        let votes = self.members().voters.contains(&self.node.raft.id);
+        let raft = &mut self.node.raft;
+        if raft.state == StateRole::Leader && !votes {
+            // The library lets it lead on, though it may propose nothing any more; the members elect one of themselves.
+            raft.become_follower(raft.term, raft::INVALID_ID);
+        }
         Some(record)
     }
 
