@@ -70,7 +70,7 @@ class Cluster:
         for number in self.running():
             for each in self.status(number)["containers"]:
                 if each["container"] == f"dbs/{container[0]}/colls/{container[1]}":
-                    found.append([shard["lsn"] for shard in each["shards"]])
+                    found.append([shard.get("lsn") for shard in each["shards"]])
         return found
 
     def wait_level(self, container):

@@ -210,12 +210,19 @@ impl Simulation {
         self.aims.insert(group, Aim { voters, learners });
     }
 
-    /// The leader of a group in the highest term, if it is where it should be.
+    /// The leader of a group in the highest term, if its members are who they should be.
     fn settled_leader(&self, group: GroupId) -> Option<&Node> {
         let leads = |node: &&Node| node.roles.get(&group).is_some_and(|role| role.leads);
         let leader = self.nodes.iter().filter(leads);
         let leader = leader.max_by_key(|node| node.roles.get(&group).map(|role| role.term))?;
         let members = leader.replicas.as_ref()?.group(group)?.members();
+        // Who leads no more may not know it: nobody, and all must be there to say so, knows of later members.
+        for node in &self.nodes {
+            let known = node.replicas.as_ref()?.group(group)?.members();
+            if known.since > members.since {
+                return None;
+            }
+        }
         let aim = self.aims.get(&group)?;
         let sorted = |nodes: &[NodeId]| nodes.iter().copied().collect::<BTreeSet<_>>();
         let settled = sorted(&members.voters) == sorted(&aim.voters)
