@@ -8,7 +8,13 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 use tracing::{info, warn};
 
-use super::{catalog_file, meta::Meta, progress, split::Splits};
+use super::{
+    catalog_file,
+    cluster_split::{Cuts, is_being_cut},
+    meta::Meta,
+    progress,
+    split::Splits,
+};
 use crate::{
     clock::Clock,
     index::Indexer,
@@ -58,6 +64,7 @@ pub struct Coordinator {
     budgets: Budgets,
     pub(super) policy: Policy,
     pub(super) splits: Splits,
+    pub(super) cuts: Cuts,
 }
 
 /// Shards by container, in key order.
@@ -102,6 +109,7 @@ impl Coordinator {
             budgets: Budgets::default(),
             policy,
             splits: Splits::default(),
+            cuts: Cuts::default(),
         };
         coordinator.publish();
         Ok(coordinator)
@@ -116,7 +124,7 @@ impl Coordinator {
     }
 
     /// Whether the catalog is changed here.
-    fn check_leads(&self) -> Result<()> {
+    pub(super) fn check_leads(&self) -> Result<()> {
         self.meta.as_ref().map_or(Ok(()), |meta| meta.check_leads())
     }
 
@@ -164,6 +172,7 @@ impl Coordinator {
             json: container_json(container).into(),
             shards: self.shards.get(&container.rid)?.clone(),
             budget: self.budget(database, container),
+            highest_range: container.highest_range(),
             // Unique, and small enough for clients that keep numbers as doubles.
             session_version: i64::from(container.rid.database.0) << 20
                 | i64::from(container.rid.ordinal & 0xf_ffff),
@@ -219,6 +228,7 @@ impl Actor for Coordinator {
     fn started(&mut self, context: &mut Self::Context) {
         self.keep_aligned(context);
         self.keep_small(context);
+        self.watch_cuts(context);
         for (rid, shards) in &self.shards {
             if index_progress(shards).0 < 100 {
                 actix::spawn(progress::follow(*rid, shards.clone()));
@@ -439,6 +449,10 @@ impl Handler<ReplaceContainer> for Coordinator {
         let mut catalog = Catalog::clone(&self.catalog);
         let now = self.clock().now();
         let changed = catalog.container(&database, &id).and_then(|container| {
+            if is_being_cut(container) {
+                // A shard that is being split takes no change, and its parts are there in a moment.
+                return Err(Error::elsewhere(None));
+            }
             Ok((
                 container.rid,
                 container.definition.clone(),
@@ -615,7 +629,8 @@ impl Handler<CloseAll> for Coordinator {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, _: CloseAll, _: &mut Self::Context) -> Self::Result {
-        let shards: Vec<_> = self.shards.drain().flat_map(|(_, shards)| shards).collect();
+        let shards = self.shards.drain().flat_map(|(_, shards)| shards);
+        let shards: Vec<_> = shards.flat_map(|shard| shard.with_parts()).collect();
         Box::pin(async move {
             join_all(shards.iter().map(|shard| shard.close())).await;
         })

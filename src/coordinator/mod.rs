@@ -4,6 +4,7 @@
 pub mod actor;
 pub mod catalog_file;
 pub mod check;
+mod cluster_split;
 pub mod meta;
 mod progress;
 pub mod questions;

@@ -1,12 +1,17 @@
 //! What coordinators ask each other.
 
+use actix::Addr;
 use bytes::{BufMut as _, Bytes, BytesMut};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::shared::is_in_force;
+use super::{Coordinator, cluster_split::middle_here, shared::is_in_force, split::SplitShard};
 use crate::{
-    model::{error::Error, rid::ContainerRid},
-    router::RoutingTable,
+    model::{
+        catalog::no_range,
+        error::{Error, ErrorKind, Result},
+        rid::ContainerRid,
+    },
+    router::{ContainerRoute, RoutingTable},
     shard::{check::Outcome, host::ShardHandle},
 };
 
@@ -29,6 +34,16 @@ pub enum Question {
         range: u32,
         number: u64,
     },
+    /// Where a shard, which is led there, is to be cut.
+    Middle { container: String, range: u32 },
+    /// Whether a node has the parts that a shard was cut into.
+    Parted { container: String, range: u32 },
+    /// Has the leader of the catalog split a shard.
+    Split {
+        database: String,
+        container: String,
+        range: Option<u32>,
+    },
 }
 
 impl Question {
@@ -46,8 +61,33 @@ impl Question {
         (*mark == MARK).then(|| rmp_serde::from_slice(body).ok())?
     }
 
-    pub async fn answer(&self, table: &RoutingTable) -> Bytes {
+    pub async fn answer(&self, table: &RoutingTable, coordinator: &Addr<Coordinator>) -> Bytes {
         match self {
+            Self::Middle { container, range } => {
+                let middle = match shard_of(table, container, *range) {
+                    Some((route, shard)) => {
+                        let definition = route.container.definition.partition_key.clone();
+                        middle_here(shard, definition).await
+                    }
+                    None => Err(no_range(*range)),
+                };
+                encode_answer(middle)
+            }
+            Self::Parted { .. } => encode(&self.parted(table)),
+            Self::Split {
+                database,
+                container,
+                range,
+            } => {
+                let request = SplitShard {
+                    database: database.clone(),
+                    container: container.clone(),
+                    range_id: *range,
+                };
+                let gone = |_| Error::unavailable("the node is stopping");
+                let done = coordinator.send(request).await.map_err(gone);
+                encode_answer(done.flatten())
+            }
             Self::InForce { container, version } => {
                 let rid = ContainerRid::parse(container);
                 let mut routes = table.routes();
@@ -84,14 +124,61 @@ impl Question {
     }
 }
 
-fn shard<'a>(table: &'a RoutingTable, container: &str, range: u32) -> Option<&'a ShardHandle> {
+impl Question {
+    /// Whether this node has the parts of the shard in question, or the catalog, as it knows it, names them already.
+    pub(super) fn parted(&self, table: &RoutingTable) -> bool {
+        let Self::Parted { container, range } = self else {
+            return false;
+        };
+        match shard_of(table, container, *range) {
+            Some((_, shard)) => !shard.parts().is_empty(),
+            None => table.routes().any(|route| {
+                Some(route.container.rid) == ContainerRid::parse(container)
+                    && route.container.highest_range() > *range
+            }),
+        }
+    }
+}
+
+fn shard_of<'a>(
+    table: &'a RoutingTable,
+    container: &str,
+    range: u32,
+) -> Option<(&'a ContainerRoute, &'a ShardHandle)> {
     let rid = ContainerRid::parse(container)?;
     let mut routes = table.routes();
     let route = routes.find(|route| route.container.rid == rid)?;
     let mut shards = route.shards.iter();
-    shards
-        .find(|shard| shard.facts.range_id == range)
-        .map(|shard| &**shard)
+    let shard = shards.find(|shard| shard.facts.range_id == range)?;
+    Some((route, shard))
+}
+
+fn shard<'a>(table: &'a RoutingTable, container: &str, range: u32) -> Option<&'a ShardHandle> {
+    shard_of(table, container, range).map(|(_, shard)| shard)
+}
+
+/// What a node answers that may refuse: the status and the message then.
+type Answered<T> = std::result::Result<T, (u16, String)>;
+
+fn encode_answer<T: Serialize>(answer: Result<T>) -> Bytes {
+    let answered: Answered<T> = answer.map_err(|error| (error.status(), error.message));
+    encode(&answered)
+}
+
+/// Reads an answer that may be a refusal.
+pub fn decode_answer<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    let answered: Answered<T> = rmp_serde::from_slice(bytes)
+        .map_err(|failure| Error::internal(format!("a node answered garbage: {failure}")))?;
+    answered.map_err(|(status, message)| {
+        let kind = match status {
+            400 => ErrorKind::BadRequest,
+            404 => ErrorKind::NotFound,
+            409 => ErrorKind::Conflict,
+            507 => ErrorKind::InsufficientStorage,
+            _ => ErrorKind::Unavailable,
+        };
+        Error::new(kind, message)
+    })
 }
 
 fn encode(answer: &impl Serialize) -> Bytes {

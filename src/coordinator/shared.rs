@@ -10,6 +10,7 @@ use tracing::{info, warn};
 use super::{
     Coordinator,
     actor::{Changed, Shards, open_shards, rebuilds, remove_shards},
+    cluster_split::retire,
     meta::Meta,
     questions::Question,
 };
@@ -71,15 +72,19 @@ impl Coordinator {
             let opened = new.iter().map(|one| (one.rid, open_shards(&host, one)));
             opened.collect::<Shards>()
         });
-        Box::pin(opened.into_actor(self).map(|opened, coordinator, _| {
+        Box::pin(opened.into_actor(self).map(|opened, coordinator, context| {
             let opened = opened.map_err(|failure| {
                 Error::internal(format!("the shards could not be opened: {failure}"))
             })?;
             coordinator.shards.extend(opened);
+            coordinator.check_parts(&catalog)?;
             coordinator.catalog = Arc::new(catalog);
             let gone = coordinator.take_gone();
+            let cut = coordinator.take_cut();
             coordinator.publish();
+            retire(cut);
             coordinator.align();
+            coordinator.watch_cuts(context);
             // Nobody waits for the files to go.
             actix::spawn(remove_shards(gone));
             Ok(())
@@ -104,6 +109,7 @@ impl Coordinator {
         gone.iter()
             .filter_map(|rid| self.shards.remove(rid))
             .flatten()
+            .flat_map(|shard| shard.with_parts())
             .collect()
     }
 
@@ -206,7 +212,12 @@ async fn wait(
 }
 
 /// Waits until no other node answers by an older catalog: it says so itself, or its right to answer has run out.
-async fn wait_for_nodes(meta: &Meta, rid: ContainerRid, version: u64, committed: Instant) {
+pub(super) async fn wait_for_nodes(
+    meta: &Meta,
+    rid: ContainerRid,
+    version: u64,
+    committed: Instant,
+) {
     let question = Question::InForce {
         container: rid.to_text(),
         version,

@@ -19,9 +19,9 @@ use super::{
 };
 use crate::{
     model::{
-        catalog::{Catalog, Container},
+        catalog::{Catalog, Container, no_range},
         epk::Epk,
-        error::{Error, ErrorKind, Result},
+        error::{Error, Result},
         offer::Throughput,
         rid::ContainerRid,
     },
@@ -30,12 +30,15 @@ use crate::{
         host::{ShardHandle, ShardHost},
         split,
     },
+    telemetry,
 };
 
 /// How often it is looked whether a shard must be split.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a shard that could not be split is left alone.
 const REFUSED_REST: Duration = Duration::from_secs(600);
+/// How long it is left alone when the cluster was not ready for it.
+const PASSING_REST: Duration = Duration::from_secs(10);
 /// How long a shard that was split hands on what comes late, before its files go.
 const LATECOMERS_TIME: Duration = Duration::from_secs(2);
 
@@ -44,6 +47,7 @@ const LATECOMERS_TIME: Duration = Duration::from_secs(2);
 pub(super) struct Splits {
     /// One at a time.
     under_way: Option<(ContainerRid, u32)>,
+    /// Shards that are left alone, and until when.
     refused: HashMap<(ContainerRid, u32), Instant>,
 }
 
@@ -107,7 +111,7 @@ impl Coordinator {
     /// Looks after the sizes of shards, from now on.
     pub(super) fn keep_small(&self, context: &mut Context<Self>) {
         context.run_interval(LOOK_EVERY, |coordinator, context| {
-            if coordinator.splits.under_way.is_some() || coordinator.meta.is_some() {
+            if coordinator.splits.under_way.is_some() || coordinator.check_leads().is_err() {
                 return;
             }
             let Some((container, range_id)) = coordinator.outgrown() else {
@@ -122,7 +126,7 @@ impl Coordinator {
     fn outgrown(&mut self) -> Option<(Container, u32)> {
         self.splits
             .refused
-            .retain(|_, since| since.elapsed() < REFUSED_REST);
+            .retain(|_, until| Instant::now() < *until);
         let bytes_max = self.policy.shard_bytes_max;
         let containers = self
             .catalog
@@ -143,7 +147,8 @@ impl Coordinator {
                 let Some(bytes) = shard
                     .view()
                     .ok()
-                    .filter(|view| !rests && !view.has_foreign() && view.check_writable().is_ok())
+                    .filter(|view| !rests && !view.has_foreign() && !view.is_cut())
+                    .filter(|view| view.check_writable().is_ok())
                     .map(|view| view.state().bytes)
                 else {
                     continue;
@@ -170,6 +175,10 @@ impl Coordinator {
             Ok(shard) => (shard, context.address()),
             Err(error) => return Box::pin(fut::ready(Err(error))),
         };
+        if let Some(meta) = self.meta.clone() {
+            let done = self.cut_in_cluster(meta, container, shard, address);
+            return self.end_split(rid, range_id, done);
+        }
         let definition = container.definition.partition_key.clone();
         let done = async move {
             let view = shard.view()?;
@@ -185,43 +194,50 @@ impl Coordinator {
             let gone = |_| Error::unavailable("the node is stopping");
             address.send(cut).await.map_err(gone)?
         };
+        self.end_split(rid, range_id, done)
+    }
+
+    /// What follows when a split is done, or has failed.
+    fn end_split(
+        &self,
+        rid: ContainerRid,
+        range_id: u32,
+        done: impl Future<Output = Result<Vec<u32>>> + 'static,
+    ) -> ResponseActFuture<Self, Result<Vec<u32>>> {
         Box::pin(done.into_actor(self).map(move |done, coordinator, _| {
             coordinator.splits.under_way = None;
             if let Err(failure) = &done {
                 warn!(container = %rid, range = range_id, %failure, "shard could not be split");
+                // What stands in the way in a cluster passes, unless it is the shard's own fault.
+                let passes = coordinator.meta.is_some() && failure.status() >= 500;
+                let rest = if passes { PASSING_REST } else { REFUSED_REST };
                 let refused = &mut coordinator.splits.refused;
-                refused.insert((rid, range_id), Instant::now());
+                refused.insert((rid, range_id), Instant::now() + rest);
             }
             done
         }))
     }
 
     fn begin_split(&mut self, rid: ContainerRid, range_id: u32) -> Result<Arc<ShardHandle>> {
-        if self.meta.is_some() {
-            return Err(Error::new(
-                ErrorKind::NotImplemented,
-                "shards of a cluster cannot be split yet",
-            ));
-        }
+        self.check_leads()?;
         if let Some((container, range)) = self.splits.under_way {
             return Err(Error::unavailable(format!(
                 "partition key range {range} of '{container}' is being split; try again when that is done"
             )));
         }
         let shard = self.shard(rid, range_id)?;
-        shard.check_writable()?;
+        match &self.meta {
+            None => shard.check_writable()?,
+            Some(meta) => self.check_cut(meta, &shard)?,
+        }
         self.splits.under_way = Some((rid, range_id));
         Ok(shard)
     }
 
-    fn shard(&self, rid: ContainerRid, range_id: u32) -> Result<Arc<ShardHandle>> {
+    pub(super) fn shard(&self, rid: ContainerRid, range_id: u32) -> Result<Arc<ShardHandle>> {
         let shards = self.shards.get(&rid).into_iter().flatten();
         let mut found = shards.filter(|shard| shard.facts.range_id == range_id);
-        found.next().cloned().ok_or_else(|| {
-            Error::not_found(format!(
-                "there is no partition key range '{range_id}' in the container"
-            ))
-        })
+        found.next().cloned().ok_or_else(|| no_range(range_id))
     }
 
     fn cut(&mut self, cut: &Cut) -> Result<ResponseActFuture<Self, Result<Vec<u32>>>> {
@@ -268,6 +284,7 @@ impl Coordinator {
                 let ids = parts.iter().map(|part| part.facts.range_id).collect();
                 let seconds = begun.elapsed().as_secs_f64();
                 info!(container = %rid, range = range_id, parts = ?ids, seconds, "shard split");
+                telemetry::splits::done();
                 parent.retire(parts);
                 actix::spawn(async move {
                     tokio::time::sleep(LATECOMERS_TIME).await;

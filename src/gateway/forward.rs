@@ -164,7 +164,8 @@ async fn answer_here(call: &Call<'_>, body: Bytes) -> Result<Response> {
 /// Answers a question of another node.
 pub async fn answer_node(worker: Arc<Worker>, question: Bytes) -> Bytes {
     if let Some(asked) = Question::decode(&question) {
-        return asked.answer(&worker.shared.table.load_full()).await;
+        let table = worker.shared.table.load_full();
+        return asked.answer(&table, &worker.shared.coordinator).await;
     }
     let returned = match rmp_serde::from_slice::<Sent>(&question) {
         Ok(sent) => carry_out(&worker, sent).await,

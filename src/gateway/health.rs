@@ -1,23 +1,36 @@
 //! The health port: is the process alive, is it ready, how is it doing, and its metrics. Unauthenticated and without any document.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use actix::Addr;
 use actix_web::{HttpResponse, http::StatusCode, web};
 use arc_swap::ArcSwap;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::scrape;
 use crate::{
     clock::ClockKeeper,
     cluster::{NodeId, member::Member},
-    coordinator::{Coordinator, check, meta::Meta, split::SplitShard},
-    model::error::{Error, Result},
+    coordinator::{
+        Coordinator, check,
+        meta::Meta,
+        questions::{self, Question},
+        split::SplitShard,
+    },
+    model::error::{Error, ErrorKind, Result},
     router::RoutingTable,
     shard::host::Leader,
     telemetry::Exporter,
 };
+
+/// How long a wish for a split waits for the catalog to have a leader.
+const SPLIT_PATIENCE: Duration = Duration::from_secs(5);
+const SPLIT_POLL: Duration = Duration::from_millis(20);
 
 pub struct Health {
     pub table: Arc<ArcSwap<RoutingTable>>,
@@ -178,16 +191,7 @@ struct Split {
 async fn split(wish: web::Query<Split>, health: web::Data<Health>) -> HttpResponse {
     let Split { container, range } = wish.into_inner();
     let done = match names(&container) {
-        Ok((database, container)) => {
-            let request = SplitShard {
-                database,
-                container,
-                range_id: range,
-            };
-            let gone = |_| Error::unavailable("the node is stopping");
-            let done = health.coordinator.send(request).await;
-            done.map_err(gone).flatten()
-        }
+        Ok((database, container)) => split_shard(&health, &database, &container, range).await,
         Err(error) => Err(error),
     };
     match done {
@@ -196,6 +200,51 @@ async fn split(wish: web::Query<Split>, health: web::Data<Health>) -> HttpRespon
             let status = StatusCode::from_u16(error.status());
             HttpResponse::build(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
                 .json(json!({"error": error.message}))
+        }
+    }
+}
+
+/// Has a shard split here or, where the catalog is led elsewhere, there.
+async fn split_shard(
+    health: &Health,
+    database: &str,
+    container: &str,
+    range: Option<u32>,
+) -> Result<Vec<u32>> {
+    let deadline = Instant::now() + SPLIT_PATIENCE;
+    loop {
+        let request = SplitShard {
+            database: database.to_owned(),
+            container: container.to_owned(),
+            range_id: range,
+        };
+        let gone = |_| Error::unavailable("the node is stopping");
+        let done = health.coordinator.send(request).await.map_err(gone)?;
+        let (leader, error) = match done {
+            Err(error) => match error.kind {
+                ErrorKind::Elsewhere(leader) => (leader, error),
+                _ => return Err(error),
+            },
+            done => return done,
+        };
+        match (&health.cluster, leader) {
+            (Some((member, _)), Some(node)) if node != member.node => {
+                let question = Question::Split {
+                    database: database.to_owned(),
+                    container: container.to_owned(),
+                    range,
+                };
+                let answer = member.ask(node, question.encode()).await;
+                if let Ok(answer) = answer {
+                    return questions::decode_answer(&answer);
+                }
+                return Err(Error::unavailable(format!(
+                    "node {node}, which leads the catalog, does not answer; whether the shard is being split is not known"
+                )));
+            }
+            _ if Instant::now() > deadline => return Err(error),
+            // There is no leader for a moment.
+            _ => tokio::time::sleep(SPLIT_POLL).await,
         }
     }
 }

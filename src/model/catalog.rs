@@ -51,6 +51,16 @@ pub struct Range {
     /// The ranges that it came from by splits, oldest first.
     #[serde(default)]
     pub parents: Vec<u32>,
+    /// In a cluster: it is about to be split.
+    #[serde(default)]
+    pub cut: Option<Cut>,
+}
+
+/// Where a range is to be split, and what its parts are called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cut {
+    pub at: Epk,
+    pub parts: [u32; 2],
 }
 
 /// The offer of a database or a container, with its place in the catalog.
@@ -59,6 +69,44 @@ pub struct OfferRecord {
     pub offer: Offer,
     pub etag: String,
     pub ts: i64,
+}
+
+impl Container {
+    /// The highest id that any of its ranges ever had: a range with a higher one is not known yet.
+    pub fn highest_range(&self) -> u32 {
+        let ids = self.ranges.iter().map(|range| range.id);
+        ids.max().unwrap_or(0)
+    }
+
+    fn range_mut(&mut self, range_id: u32) -> Result<&mut Range> {
+        let mut ranges = self.ranges.iter_mut();
+        ranges
+            .find(|range| range.id == range_id)
+            .ok_or_else(|| no_range(range_id))
+    }
+}
+
+/// That a container has no range of that id.
+pub fn no_range(range_id: u32) -> Error {
+    Error::not_found(format!(
+        "there is no partition key range '{range_id}' in the container"
+    ))
+}
+
+impl Range {
+    /// What it is to be split into.
+    pub fn parts(&self) -> Option<[Self; 2]> {
+        let Cut { at, parts } = self.cut.as_ref()?;
+        let [left, right] = self.keys.cut(at);
+        let lineage: Vec<u32> = self.parents.iter().copied().chain([self.id]).collect();
+        let part = |id, keys| Self {
+            id,
+            keys,
+            parents: lineage.clone(),
+            cut: None,
+        };
+        Some([part(parts[0], left), part(parts[1], right)])
+    }
 }
 
 impl Catalog {
@@ -174,6 +222,7 @@ impl Catalog {
                 id,
                 keys,
                 parents: Vec::new(),
+                cut: None,
             })
             .collect();
         owner.containers.insert(
@@ -236,49 +285,69 @@ impl Catalog {
         Ok(container)
     }
 
-    /// Puts two ranges in the place of one; they meet at an EPK. Their ids are above all that the container ever had, because the highest one is
-    /// always among its ranges.
+    /// Puts two ranges in the place of one; they meet at an EPK.
     pub fn split_range(
         &mut self,
         rid: ContainerRid,
         range_id: u32,
         at: &Epk,
     ) -> Result<[Range; 2]> {
-        let container = self
-            .databases
-            .values_mut()
-            .flat_map(|database| database.containers.values_mut())
-            .find(|container| container.rid == rid)
-            .ok_or_else(|| Error::not_found(format!("there is no container '{rid}' any more")))?;
-        let ranges = &mut container.ranges;
-        let next = ranges.iter().map(|range| range.id).max().unwrap_or(0) + 1;
-        let found = ranges.iter().position(|range| range.id == range_id);
-        let Some((index, parent)) =
-            found.and_then(|index| Some((index, ranges.get(index)?.clone())))
-        else {
-            return Err(Error::not_found(format!(
-                "there is no partition key range '{range_id}' in the container"
+        self.plan_cut(rid, range_id, at)?;
+        self.carry_out_cut(rid, range_id)
+    }
+
+    /// Says where a range is to be split. The ids of its parts are above all that the container ever had, because the highest one is always among its ranges,
+    /// or among those to come.
+    pub fn plan_cut(&mut self, rid: ContainerRid, range_id: u32, at: &Epk) -> Result<Cut> {
+        let container = self.container_mut(rid)?;
+        let ranges = container.ranges.iter();
+        let planned = ranges.filter_map(|range| range.cut.as_ref());
+        let highest = planned.flat_map(|cut| cut.parts).max();
+        let next = container.highest_range().max(highest.unwrap_or(0)) + 1;
+        let range = container.range_mut(range_id)?;
+        if range.cut.is_some() {
+            return Err(Error::conflict(format!(
+                "the partition key range '{range_id}' is being split already"
             )));
-        };
-        if *at <= parent.keys.min || *at >= parent.keys.max {
+        }
+        if *at <= range.keys.min || *at >= range.keys.max {
             return Err(Error::bad_request(format!(
                 "the partition key range '{range_id}' cannot be split at '{}': that is not inside it",
                 at.to_hex()
             )));
         }
-        let lineage: Vec<u32> = parent.parents.iter().copied().chain([range_id]).collect();
-        let child = |id, min: &Epk, max: &Epk| Range {
-            id,
-            keys: EpkRange::new(min.clone(), max.clone()),
-            parents: lineage.clone(),
+        let cut = Cut {
+            at: at.clone(),
+            parts: [next, next + 1],
         };
-        let children = [
-            child(next, &parent.keys.min, at),
-            child(next + 1, at, &parent.keys.max),
-        ];
-        ranges.splice(index..=index, children.clone());
+        range.cut = Some(cut.clone());
         self.version += 1;
-        Ok(children)
+        Ok(cut)
+    }
+
+    /// Puts the parts of a range in its place, as was planned.
+    pub fn carry_out_cut(&mut self, rid: ContainerRid, range_id: u32) -> Result<[Range; 2]> {
+        let container = self.container_mut(rid)?;
+        let parent = container.range_mut(range_id)?.clone();
+        let parts = parent.parts().ok_or_else(|| {
+            Error::internal(format!(
+                "no split of the partition key range '{range_id}' was planned"
+            ))
+        })?;
+        let at = container
+            .ranges
+            .partition_point(|range| range.keys.min < parent.keys.min);
+        container.ranges.splice(at..=at, parts.clone());
+        self.version += 1;
+        Ok(parts)
+    }
+
+    fn container_mut(&mut self, rid: ContainerRid) -> Result<&mut Container> {
+        let owners = self.databases.values_mut();
+        let mut containers = owners.flat_map(|owner| owner.containers.values_mut());
+        containers
+            .find(|container| container.rid == rid)
+            .ok_or_else(|| Error::not_found(format!("there is no container '{rid}' any more")))
     }
 
     pub fn replace_offer(
@@ -347,5 +416,65 @@ fn check_etag(etag: &str, if_match: Option<&EtagCondition>) -> Result<()> {
             "Operation cannot be performed because one of the specified precondition is not met: the etag is {etag}"
         ))),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A catalog with one container of so many ranges.
+    fn catalog(shards: u32) -> (Catalog, ContainerRid) {
+        let mut catalog = Catalog::default();
+        let body =
+            json!({"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}});
+        let definition = ContainerDefinition::from_json(body.as_object().unwrap()).unwrap();
+        catalog.create_database("d", None, 1).unwrap();
+        let made = catalog.create_container("d", definition, None, shards, 1);
+        let rid = made.unwrap().rid;
+        (catalog, rid)
+    }
+
+    fn ids(catalog: &Catalog) -> Vec<u32> {
+        let ranges = &catalog.container("d", "c").unwrap().ranges;
+        for pair in ranges.windows(2) {
+            assert_eq!(pair[0].keys.max, pair[1].keys.min, "ranges tile the keys");
+        }
+        ranges.iter().map(|range| range.id).collect()
+    }
+
+    #[test]
+    fn a_planned_split_reserves_its_ids_and_changes_nothing_until_it_is_carried_out() {
+        let (mut catalog, rid) = catalog(2);
+        let half = catalog.container("d", "c").unwrap().ranges[0]
+            .keys
+            .max
+            .clone();
+        let at = |hex| Epk::from_hex(hex).unwrap();
+        let before = catalog.version;
+        let first = catalog.plan_cut(rid, 0, &at("10")).unwrap();
+        let second = catalog.plan_cut(rid, 1, &at("30")).unwrap();
+        assert_eq!((first.parts, second.parts), ([2, 3], [4, 5]));
+        assert_eq!(ids(&catalog), [0, 1]);
+        assert_eq!(
+            catalog.plan_cut(rid, 0, &at("08")).unwrap_err().status(),
+            409
+        );
+        assert_eq!(
+            catalog.plan_cut(rid, 7, &at("08")).unwrap_err().status(),
+            404
+        );
+        catalog.carry_out_cut(rid, 1).unwrap();
+        assert_eq!(ids(&catalog), [0, 4, 5]);
+        assert!(catalog.carry_out_cut(rid, 1).is_err(), "it is done once");
+        catalog.carry_out_cut(rid, 0).unwrap();
+        assert_eq!(ids(&catalog), [2, 3, 4, 5]);
+        assert_eq!(catalog.version, before + 4);
+        let ranges = &catalog.container("d", "c").unwrap().ranges;
+        assert_eq!((&ranges[1].keys.max, &ranges[1].parents), (&half, &vec![0]));
+        assert!(ranges.iter().all(|range| range.cut.is_none()));
+        assert_eq!(catalog.plan_cut(rid, 2, &half).unwrap_err().status(), 400);
     }
 }

@@ -74,7 +74,7 @@ impl Router {
                 let lsn = view.lsn();
                 let range_id = shard.facts.range_id;
                 if let Some(session) = &request.session {
-                    session.check(range_id, request.container.session_version, lsn)?;
+                    request.container.check_session(session, range_id, lsn)?;
                 }
                 let value = view.read(&request.place, request.id, request.if_none_match.as_ref());
                 Ok(Answer {
@@ -209,7 +209,7 @@ impl ReadPage {
             let view = shard.view()?;
             let lsn = view.lsn();
             if let Some(session) = &self.session {
-                session.check(range_id, self.container.session_version, lsn)?;
+                self.container.check_session(session, range_id, lsn)?;
             }
             if !page.has_room_for(0) {
                 continuation = Some(KeyContinuation::at(range_id, Resume::Start));
@@ -288,7 +288,7 @@ impl ReadChanges {
         let lsn = view.lsn();
         let range_id = shard.facts.range_id;
         if let Some(session) = &request.session {
-            session.check(range_id, request.container.session_version, lsn)?;
+            request.container.check_session(session, range_id, lsn)?;
         }
         // No further than the shard's range: a split leaves more in its engine for a while.
         let keys = shard

@@ -6,6 +6,9 @@ use crate::model::error::{Error, ErrorKind, Result};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionToken(Vec<Part>);
 
+/// In the place of a range id that is no number of ours.
+const NO_RANGE: u32 = u32::MAX;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     range_id: u32,
@@ -23,6 +26,22 @@ impl SessionToken {
             .map(parse_part)
             .collect::<Result<Vec<_>>>()
             .map(Self)
+    }
+
+    /// Refuses to answer by a catalog that is behind what the client has seen: it knows of a range that is above all that were known when the catalog was made.
+    pub fn check_known(&self, version: i64, highest: u32) -> Result<()> {
+        let ahead = |part: &&Part| {
+            part.range_id > highest && part.range_id != NO_RANGE && part.version == Some(version)
+        };
+        match self.0.iter().find(ahead) {
+            None => Ok(()),
+            Some(Part { range_id, .. }) => Err(Error::new(
+                ErrorKind::SessionNotAvailable,
+                format!(
+                    "The read session is not available for the input session token: the partition key range {range_id} is not known here yet"
+                ),
+            )),
+        }
     }
 
     /// Refuses to answer from a range that is behind what the client has seen of it. A part with another version is about
@@ -56,7 +75,7 @@ fn parse_part(part: &str) -> Result<Part> {
         ),
     };
     Ok(Part {
-        range_id: range.parse().unwrap_or(u32::MAX),
+        range_id: range.parse().unwrap_or(NO_RANGE),
         version,
         lsn: lsn.parse().map_err(|_| invalid())?,
     })
@@ -158,6 +177,13 @@ mod tests {
         assert!(token.check(2, 7, 10).is_ok());
         assert!(token.check(1, 7, 0).is_ok());
         assert_eq!(token.check(2, 7, 9).unwrap_err().substatus(), 1002);
+    }
+
+    #[test]
+    fn a_token_of_a_range_that_is_not_known_yet_is_refused() {
+        let token = SessionToken::parse("0:7#3,2:7#10,x:7#1,9:8#1").unwrap();
+        assert!(token.check_known(7, 2).is_ok(), "9 is of another container");
+        assert_eq!(token.check_known(7, 1).unwrap_err().substatus(), 1002);
     }
 
     #[test]

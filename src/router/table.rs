@@ -6,7 +6,7 @@ use bytes::Bytes;
 use bytestring::ByteString;
 use serde_json::Value;
 
-use super::budget::Budget;
+use super::{budget::Budget, session::SessionToken};
 use crate::{
     index::Indexer,
     model::{
@@ -40,6 +40,8 @@ pub struct ContainerRoute {
     pub budget: Arc<Budget>,
     /// Works out the terms of items that are written; absent where writing does not enter them.
     pub indexer: Option<Indexer>,
+    /// The highest id that any of its ranges ever had.
+    pub highest_range: u32,
     /// The version in its session tokens: no other container ever had it.
     pub session_version: i64,
     /// `x-ms-alt-content-path` of its items: the path by names.
@@ -133,6 +135,12 @@ impl ContainerRoute {
                     self.name_path
                 ))
             })
+    }
+
+    /// Refuses to answer from a range that is behind what a client has seen.
+    pub fn check_session(&self, session: &SessionToken, range_id: u32, lsn: u64) -> Result<()> {
+        session.check_known(self.session_version, self.highest_range)?;
+        session.check(range_id, self.session_version, lsn)
     }
 
     pub fn shard_by_id(&self, range_id: &str) -> Result<&Arc<ShardHandle>> {

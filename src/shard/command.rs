@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::generation::Mode;
 use crate::{
     index::{ShapeId, TermList},
-    model::ttl::{DefaultTtl, ItemTtl},
+    model::{
+        catalog::Cut,
+        ttl::{DefaultTtl, ItemTtl},
+    },
     store::keys::Position,
 };
 
@@ -36,7 +39,8 @@ impl Command {
             Change::SetDefaultTtl(_)
             | Change::BeginIndex(_)
             | Change::DropRetiredIndex
-            | Change::Check(_) => 0,
+            | Change::Check(_)
+            | Change::Split(_) => 0,
         });
         values.map(|bytes| bytes + OVERHEAD_BYTES).sum()
     }
@@ -69,6 +73,8 @@ pub enum Change {
     DropRetiredIndex,
     /// Changes nothing: each replica says what it holds here, under this number.
     Check(u64),
+    /// The last change of a replica in a cluster: from now on its parts take its place.
+    Split(Cut),
 }
 
 /// What a change of one item does to the index, so that who applies it needs no policy.

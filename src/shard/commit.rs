@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{
     command::{Command, Purge},
-    heritage,
+    heritage, parting,
     state::ShardState,
     transaction::Done,
     view::{Applied, ShardView},
@@ -100,6 +100,7 @@ pub(super) fn take_over(view: &ShardView) -> Result<(u64, ShardState), EngineErr
     }
     view.load_indexes(&applied.state)?;
     view.set_foreign(heritage::cursor(&view.engine)?.is_some());
+    view.set_cut(parting::is_marked(&view.engine)?);
     applied.epoch += 1;
     view.forget_announced();
     view.publish(&applied.state);

@@ -140,6 +140,10 @@ impl Replica {
                 "this replica of the partition key range is behind entry {index} of its log; try again"
             ))
         })?;
+        // Its parts may have been written to since; this node does not know them yet.
+        if freshness == Freshness::Newest && self.is_cut() {
+            return Err(Error::elsewhere(None));
+        }
         self.currency.confirm(asked, index, epoch);
         Ok(())
     }

@@ -38,8 +38,10 @@ impl Shard {
         match self.holding {
             Holding::No => {}
             Holding::Over(_) => return self.hand_over(),
-            Holding::Settling(_) | Holding::Still if self.closing.is_none() => return,
-            Holding::Settling(_) | Holding::Still => {}
+            Holding::Settling(_) | Holding::Parting | Holding::Still if self.closing.is_none() => {
+                return;
+            }
+            Holding::Settling(_) | Holding::Parting | Holding::Still => {}
         }
         loop {
             let requests = self.view.intake.take(self.wake_at());

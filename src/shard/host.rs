@@ -81,6 +81,8 @@ pub struct ShardHandle {
     replica: OnceLock<Arc<Replica>>,
     /// Set while it is being cut in two: an actor that is built anew meanwhile decides nothing.
     splitting: AtomicBool,
+    /// In a cluster: what its own replica was cut into, before the catalog says so.
+    parts: OnceLock<Vec<Arc<ShardHandle>>>,
     /// What it was cut into.
     heirs: OnceLock<Vec<Arc<ShardHandle>>>,
     /// What was there before the heirs were: hands over what comes late, until the shard is closed.
@@ -150,15 +152,27 @@ impl ShardHost {
             requests_under_way: AtomicUsize::new(0),
             replica: OnceLock::new(),
             splitting: AtomicBool::new(false),
+            parts: OnceLock::new(),
             heirs: OnceLock::new(),
             retired: OnceLock::new(),
             last_default: Mutex::new(None),
         });
         match opened {
-            Ok(view) => start_actor(&handle, view),
+            Ok(view) => {
+                start_actor(&handle, Arc::clone(&view));
+                // A crash may have come between the split of a shard and the making of its parts.
+                if let Err(failure) = handle.part(&view) {
+                    handle.fail(&failure);
+                }
+            }
             Err(failure) => handle.fail(&failure),
         }
         handle
+    }
+
+    /// Opens a part of a shard of this node, which was made from it.
+    pub(super) fn open_part(self: &Arc<Self>, part: ShardFacts) -> Arc<ShardHandle> {
+        self.open(part, DefaultTtl::Off, &IndexingPolicy::default())
     }
 
     fn open_view(
@@ -241,7 +255,10 @@ impl ShardHost {
             })
             .collect();
         for entry in entries {
-            if !owned.contains(entry.file_name().to_string_lossy().as_ref()) {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let ahead = self.groups.is_some() && is_ahead(catalog, &name);
+            if !owned.contains(name.as_ref()) && !ahead {
                 info!(folder = %entry.path().display(), "removing a shard that no container owns");
                 std::fs::remove_dir_all(entry.path())?;
             }
@@ -286,6 +303,19 @@ fn group_of(facts: &ShardFacts) -> GroupId {
 /// A resource id has no slash; its padding is left out.
 fn folder_name(container: ContainerRid, range_id: u32) -> String {
     format!("{}-{range_id}", container.to_text().trim_end_matches('='))
+}
+
+/// Whether a folder is that of a range which the catalog does not know yet: this node's replica was split, and news of the catalog have not come that far.
+fn is_ahead(catalog: &Catalog, name: &str) -> bool {
+    let Some((container, range)) = name.rsplit_once('-') else {
+        return false;
+    };
+    let databases = catalog.databases.values();
+    let mut containers = databases.flat_map(|database| database.containers.values());
+    let known = containers.find(|known| known.rid.to_text().trim_end_matches('=') == container);
+    known
+        .zip(range.parse().ok())
+        .is_some_and(|(known, range): (_, u32)| range > known.highest_range())
 }
 
 /// Starts the actor of a shard on one of the arbiters, and again whenever it panics.
@@ -457,6 +487,19 @@ impl ShardHandle {
 
     pub(super) fn set_splitting(&self, splitting: bool) {
         self.splitting.store(splitting, Ordering::SeqCst);
+    }
+
+    pub(super) fn host(&self) -> &ShardHost {
+        &self.host
+    }
+
+    /// What this node's replica was cut into; the catalog may not know of it yet.
+    pub fn parts(&self) -> &[Arc<ShardHandle>] {
+        self.parts.get().map_or(&[], Vec::as_slice)
+    }
+
+    pub(super) fn put_parts(&self, open: impl FnOnce(&Arc<ShardHost>) -> Vec<Arc<ShardHandle>>) {
+        self.parts.get_or_init(|| open(&self.host));
     }
 
     /// What it was cut into; nothing while it is whole.

@@ -144,7 +144,7 @@ impl Shard {
                     self.decided.index.advance(slice.generation, slice.cursor);
                 }
                 Change::DropRetiredIndex => self.decided.index.forget_retired(),
-                Change::SetDefaultTtl(_) | Change::Check(_) => {}
+                Change::SetDefaultTtl(_) | Change::Check(_) | Change::Split(_) => {}
             }
         }
     }
@@ -314,7 +314,8 @@ pub(super) fn follow(view: &ShardView, commands: &[Command]) {
             Change::SetDefaultTtl(_)
             | Change::BeginIndex(_)
             | Change::DropRetiredIndex
-            | Change::Check(_) => {}
+            | Change::Check(_)
+            | Change::Split(_) => {}
         }
     }
 }

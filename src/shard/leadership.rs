@@ -81,6 +81,7 @@ impl Handler<Lead> for Shard {
         });
         self.place = Place::Leads(replica);
         self.start_from_applied();
+        self.hold_if_cut();
         self.take_requests(context);
     }
 }
@@ -101,6 +102,7 @@ impl Handler<Follow> for Shard {
         if let Place::Follows { leader, .. } = &mut self.place {
             *leader = message.leader;
         }
+        self.hold_if_cut();
         self.take_requests(context);
     }
 }

@@ -22,6 +22,7 @@ mod intake;
 mod leadership;
 pub mod overdue;
 pub mod overlay;
+mod parting;
 pub mod progress;
 pub mod purge;
 mod purge_work;

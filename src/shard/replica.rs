@@ -16,7 +16,7 @@ use super::{
     commit::{self, CommitLog, Group, OnCommitted, Waiting},
     freshness::Currency,
     host::ShardHandle,
-    index_work,
+    index_work, parting,
     state::ShardState,
     view::ShardView,
 };
@@ -130,6 +130,11 @@ impl Replica {
         Ok(())
     }
 
+    /// Whether the shard was split, as far as this replica knows.
+    pub(super) fn is_cut(&self) -> bool {
+        self.view.is_cut()
+    }
+
     /// Leaves the group, which is no more.
     pub fn leave(&self) {
         self.driver.remove(self.group);
@@ -222,6 +227,11 @@ impl Replica {
 
     /// Applies commands in one batch, which says how far the log is applied.
     fn write(&self, commands: &mut [Command], index: u64) -> Result<ShardState, EngineError> {
+        if self.is_cut() && !commands.is_empty() {
+            return Err(EngineError::Damaged(format!(
+                "entry {index} of the log changes a shard that was split before"
+            )));
+        }
         let mut applied = commit::lock(&self.view)?;
         let mut state = applied.state;
         let mut batch = Batch::default();
@@ -246,11 +256,14 @@ impl Replica {
         let counter = &self.view.counters.commands;
         counter.fetch_add(commands.len() as u64, Ordering::Relaxed);
         self.view.publish(&state);
+        if parting::asks(commands) {
+            self.view.set_cut(true);
+        }
         self.currency.set_applied(index);
         Ok(state)
     }
 
-    /// Applies commands up to each of these places, given as a number of commands and an index; between two of them replicas are compared.
+    /// Applies commands up to each of these places, given as a number of commands and an index; between two of them replicas are compared, or split.
     fn write_in_places(
         &self,
         mut commands: &mut [Command],
@@ -261,6 +274,7 @@ impl Replica {
             let (here, later) = commands.split_at_mut(count - written);
             state = self.write(here, *index)?;
             self.checks.begin(&self.view, here, state);
+            parting::follow(&self.handle, &self.view, here)?;
             commands = later;
             written = *count;
         }
@@ -283,14 +297,12 @@ impl StateMachine for Replica {
         let terms: Vec<u64> = entries.iter().map(|entry| entry.term).collect();
         let mut submitted = self.take_submitted(last).into_iter().peekable();
         let (mut commands, mut ours) = (Vec::new(), Vec::new());
-        // Replicas are compared right after an entry, whatever is applied together with it.
+        // Replicas are compared and split right after an entry, whatever is applied together with it.
         let mut places = Vec::new();
         for entry in entries {
-            if check::asks(
-                commands
-                    .get(places.last().map_or(0, |(count, _)| *count)..)
-                    .unwrap_or_default(),
-            ) {
+            let since = places.last().map_or(0, |(count, _)| *count);
+            let since = commands.get(since..).unwrap_or_default();
+            if check::asks(since) || parting::asks(since) {
                 places.push((commands.len(), entry.index - 1));
             }
             let own = submitted.next_if(|own| own.index == entry.index);

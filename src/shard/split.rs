@@ -106,18 +106,22 @@ fn bisected_middle(engine: &Engine, range: &EpkRange, from: &[u8], to: &[u8]) ->
     key(high)
 }
 
-/// Makes a part of a shard that decides nothing meanwhile: all of its files, by hard links, in a folder of the part's own. What an attempt before has left there goes.
+/// Makes a part of a shard that decides nothing meanwhile: all of its files, by hard links, in a folder of the part's own. What an attempt before has left there goes. The
+/// folder has its name when it is complete.
 pub fn make_part(
     parent: &ShardView,
     part: &ShardFacts,
     folder: &Path,
     shared: &SharedResources,
 ) -> Result<(), EngineError> {
-    if folder.exists() {
-        fs::remove_dir_all(folder)?;
+    let unfinished = folder.with_extension("new");
+    for old in [folder, &unfinished] {
+        if old.exists() {
+            fs::remove_dir_all(old)?;
+        }
     }
-    parent.engine.checkpoint(folder)?;
-    let engine = Engine::open(folder, shared)?;
+    parent.engine.checkpoint(&unfinished)?;
+    let engine = Engine::open(&unfinished, shared)?;
     let state = ShardState {
         next_ordinal: part.first_ordinal(),
         ..parent.state()
@@ -127,8 +131,10 @@ pub fn make_part(
     heritage::begin(&mut batch);
     // Its log is its own, and begins now.
     batch.delete(keys::APPLIED);
+    batch.delete(keys::CUT);
     engine.write(batch, Durability::Synced)?;
     drop(engine);
+    fs::rename(&unfinished, folder)?;
     if let Some(shards) = folder.parent() {
         fs::File::open(shards)?.sync_all()?;
     }

@@ -20,6 +20,8 @@ pub(super) enum Holding {
     No,
     /// What was decided is being committed; nothing more is.
     Settling(oneshot::Sender<()>),
+    /// In a cluster: what was decided is being committed, and that the shard is split with it.
+    Parting,
     /// Nothing is under way.
     Still,
     /// Its parts have taken over.
@@ -101,6 +103,9 @@ impl Shard {
     pub(super) fn settle(&mut self) {
         if self.committing || !self.next.is_empty() {
             return;
+        }
+        if matches!(self.holding, Holding::Parting) {
+            return self.hold_if_cut();
         }
         if let Holding::Settling(held) = std::mem::take(&mut self.holding) {
             let _ = held.send(());

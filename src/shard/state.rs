@@ -9,6 +9,7 @@ use super::{
     },
     generation::IndexState,
     indexing::encode_policy,
+    parting,
 };
 use crate::{
     model::{
@@ -132,6 +133,7 @@ impl ShardState {
                     self.index.forget_retired();
                 }
                 Change::Check(_) => {}
+                Change::Split(cut) => parting::mark(cut, batch),
             }
         }
         self.lsn = command.lsn;

@@ -227,7 +227,7 @@ impl Kept {
                 }
             }
             Change::BeginIndex(_) | Change::DropRetiredIndex => self.forget(),
-            Change::SetDefaultTtl(_) | Change::Check(_) => {}
+            Change::SetDefaultTtl(_) | Change::Check(_) | Change::Split(_) => {}
         }
     }
 

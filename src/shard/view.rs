@@ -48,6 +48,8 @@ pub struct ShardView {
     pub counters: Arc<Counters>,
     /// Set while the engine also has items that are not in the shard's range.
     has_foreign: AtomicBool,
+    /// Set when the log of its group has split the shard.
+    is_cut: AtomicBool,
     /// The generations of the index; at least those that the state names.
     live_indexes: ArcSwap<Vec<Arc<LiveIndex>>>,
     /// Where requests wait for the actor.
@@ -207,6 +209,7 @@ impl ShardView {
             disk_full: AtomicBool::new(false),
             counters: Arc::default(),
             has_foreign: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
             live_indexes: ArcSwap::default(),
             intake: Intake::default(),
             sums: Sums::default(),
@@ -342,6 +345,15 @@ impl ShardView {
     /// Whether the engine also has items that are not in the shard's range: what a split has left.
     pub fn has_foreign(&self) -> bool {
         self.has_foreign.load(Ordering::Acquire)
+    }
+
+    pub fn set_cut(&self, is_cut: bool) {
+        self.is_cut.store(is_cut, Ordering::Release);
+    }
+
+    /// Whether the log of the shard's group has split it: nothing is written to it any more.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::Acquire)
     }
 
     pub fn poisoned(&self) -> Option<Error> {

@@ -32,6 +32,9 @@ pub const STATE: &[u8] = b"m";
 /// There while a shard that came from a split still has entries of its sibling.
 pub const HERITAGE: &[u8] = b"h";
 
+/// There in a replica whose shard was split: where, and whether its parts are made.
+pub const CUT: &[u8] = b"c";
+
 /// How far the log of the shard's Raft group is in the engine.
 pub const APPLIED: &[u8] = b"a";
 

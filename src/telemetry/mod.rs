@@ -12,6 +12,7 @@ pub mod labels;
 pub mod metric;
 pub mod process;
 pub mod requests;
+pub mod splits;
 pub mod table;
 
 pub use exporter::Exporter;
@@ -20,4 +21,5 @@ pub use exporter::Exporter;
 pub fn register_node() {
     commits::register();
     expiry::register();
+    splits::register();
 }

@@ -131,6 +131,8 @@ theme! {
         "Writes that were let in and are not answered yet.";
     RESTARTS = Kind::Counter, "bolide_shard_restarts_total", "restarts", [CONTAINER],
         "Shard actors rebuilt after a panic or reopened after a full disk.";
+    SPLITS = Kind::Counter, "bolide_shard_splits_total", "splits", [],
+        "Shards that were split in two; in a cluster counted by the node that leads the catalog.";
 }
 
 theme! {

@@ -47,6 +47,14 @@ impl EpkRange {
         Ord::max(&self.min, &other.min) < Ord::min(&self.max, &other.max)
     }
 
+    /// What is below an EPK in it, and the rest.
+    pub fn cut(&self, at: &Epk) -> [Self; 2] {
+        [
+            Self::new(self.min.clone(), at.clone()),
+            Self::new(at.clone(), self.max.clone()),
+        ]
+    }
+
     /// What both cover; `None` when that is nothing.
     pub fn intersect(&self, other: &Self) -> Option<Self> {
         self.overlaps(other).then(|| Self {

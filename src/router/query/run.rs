@@ -393,7 +393,7 @@ impl Run {
         if self.entered != Some(self.at) {
             let (range_id, lsn) = (part.shard.facts.range_id, view.lsn());
             if let Some(session) = &self.session {
-                session.check(range_id, self.container.session_version, lsn)?;
+                self.container.check_session(session, range_id, lsn)?;
             }
             match &mut self.served {
                 Some(served) => served.and_by(range_id, lsn),

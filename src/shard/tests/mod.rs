@@ -13,6 +13,7 @@ mod index_reads;
 mod model;
 mod node;
 mod overdue;
+mod partings;
 mod purging;
 mod replicas;
 mod splits;

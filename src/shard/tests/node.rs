@@ -12,6 +12,7 @@ use super::bench::{START, Want, epk, facts, small_resources, temporary_folder};
 use crate::shard::view::Page;
 use crate::{
     clock::Clock,
+    cluster::driver::Driver,
     model::{epk::EpkRange, error::Result, indexing_policy::IndexingPolicy, ttl::DefaultTtl},
     shard::{
         commit::Reply,
@@ -47,7 +48,16 @@ impl Node {
         Self::with_admission(folder, ROOMY)
     }
 
+    /// A node whose groups nobody drives: tests apply entries themselves.
+    pub fn in_cluster(folder: &Path) -> Self {
+        Self::make(folder, ROOMY, Some(Driver::new().0))
+    }
+
     pub fn with_admission(folder: &Path, admission: Admission) -> Self {
+        Self::make(folder, admission, None)
+    }
+
+    fn make(folder: &Path, admission: Admission, groups: Option<Driver>) -> Self {
         let arbiters: Vec<Arbiter> = (0..2).map(|_| Arbiter::new()).collect();
         let clock = Clock::manual(START);
         let handles = arbiters.iter().map(Arbiter::handle).collect();
@@ -57,7 +67,7 @@ impl Node {
             clock.clone(),
             folder,
             admission,
-            None,
+            groups,
         );
         Self {
             host,
