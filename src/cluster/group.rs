@@ -68,6 +68,8 @@ pub struct Group {
     wait: usize,
     /// The leader to which the connection broke, until there is news of one.
     orphan_of: Option<NodeId>,
+    /// Whether it shows itself together with the other groups that the node leads.
+    in_step: bool,
     /// All replicas have the entries up to this one, as the leader said when it proposed.
     everywhere: u64,
 }
@@ -120,6 +122,7 @@ impl Group {
             settled: None,
             wait: 0,
             orphan_of: None,
+            in_step: false,
             everywhere: 0,
             node,
         };
@@ -193,7 +196,14 @@ impl Group {
         self.stand_after(ticks);
     }
 
-    pub fn tick(&mut self) {
+    /// `count` is the number of the tick, the same for all groups of the node.
+    pub fn tick(&mut self, count: u64) {
+        let leads = self.node.raft.state == StateRole::Leader;
+        // Signs of life of all groups go into one parcel: a new leader, which has just shown itself, falls into step.
+        self.in_step = leads && (self.in_step || count.is_multiple_of(HEARTBEAT_TICKS as u64));
+        if leads && !self.in_step {
+            return;
+        }
         self.node.tick();
         self.settle();
         let just_stood = self.node.raft.election_elapsed == 0;

@@ -22,6 +22,7 @@ pub struct Replicas {
     node: NodeId,
     disk: Arc<dyn LogDisk>,
     groups: BTreeMap<GroupId, Group>,
+    ticks: u64,
     /// Groups that may have something to say.
     touched: BTreeSet<GroupId>,
     /// What is written with the next round; it is in no hurry.
@@ -52,6 +53,7 @@ impl Replicas {
             node,
             disk,
             groups: BTreeMap::new(),
+            ticks: 0,
             touched: BTreeSet::new(),
             later: LogBatch::default(),
         }
@@ -90,8 +92,9 @@ impl Replicas {
 
     /// Time passes for all groups.
     pub fn tick(&mut self) {
+        self.ticks += 1;
         for (id, group) in &mut self.groups {
-            group.tick();
+            group.tick(self.ticks);
             if group.has_ready() {
                 self.touched.insert(*id);
             }

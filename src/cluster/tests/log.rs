@@ -200,3 +200,27 @@ fn all_groups_of_a_round_share_one_fsync() {
     }
     assert!(fsyncs <= 3, "{fsyncs} fsyncs for 50 elections");
 }
+
+#[test]
+fn a_torn_write_at_the_end_of_the_log_takes_nothing_along_that_was_synced_before() {
+    for cut in [1, 7, 30] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path());
+        let kept = append(vec![entry(1, 1, "kept")], 0);
+        write(&store, vec![(SHARD, kept), (SHARD, hard_state(1, 1))]);
+        let torn = append(vec![entry(2, 2, "torn"), entry(3, 2, "torn")], 1);
+        write(&store, vec![(SHARD, torn), (SHARD, hard_state(2, 1))]);
+        drop(store);
+        let files = std::fs::read_dir(folder.path()).unwrap();
+        let journal = files
+            .map(|file| file.unwrap().path())
+            .find(|path| path.extension().is_some_and(|extension| extension == "log"))
+            .unwrap();
+        let bytes = std::fs::read(&journal).unwrap();
+        std::fs::write(&journal, &bytes[..bytes.len() - cut]).unwrap();
+        // All of the last write is gone, entries and term: half of it would be a vote or an entry that nobody knows of.
+        let found = open(folder.path()).load(SHARD).unwrap().unwrap();
+        assert_eq!(found.last, Mark { index: 1, term: 1 }, "{cut} bytes cut");
+        assert_eq!(found.hard_state.term, 1, "{cut} bytes cut");
+    }
+}
