@@ -8,7 +8,13 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value};
 use tracing::{info, warn};
 
-use super::{catalog_file, meta::Meta, progress, split::Splits};
+use super::{
+    catalog_file,
+    meta::Meta,
+    progress,
+    shared::{place_shards, tell_aims},
+    split::Splits,
+};
 use crate::{
     clock::Clock,
     index::Indexer,
@@ -58,6 +64,8 @@ pub struct Coordinator {
     budgets: Budgets,
     pub(super) policy: Policy,
     pub(super) splits: Splits,
+    /// The other nodes are being asked how far moves are.
+    pub(super) looking_after_moves: bool,
 }
 
 /// Shards by container, in key order.
@@ -72,14 +80,21 @@ impl Coordinator {
         meta: Option<Arc<Meta>>,
     ) -> io::Result<Self> {
         let catalog = catalog_file::load(&folder)?;
-        host.remove_orphans(&catalog)?;
+        if let Some(meta) = &meta {
+            tell_aims(meta, &catalog);
+        }
+        let node = meta.as_ref().map(|meta| meta.own.node);
+        host.remove_orphans(&catalog, node)?;
         let mut shards = Shards::new();
         for container in catalog
             .databases
             .values()
             .flat_map(|database| database.containers.values())
         {
-            let opened = open_shards(&host, container);
+            let opened = match &meta {
+                None => open_shards(&host, container),
+                Some(meta) => place_shards(&host, meta, container, &[]),
+            };
             // A crash between storing the catalog and telling the shards leaves them behind it. In a cluster their leaders see to that.
             let default = container.definition.default_ttl;
             let policy = &container.definition.indexing_policy;
@@ -102,6 +117,7 @@ impl Coordinator {
             budgets: Budgets::default(),
             policy,
             splits: Splits::default(),
+            looking_after_moves: false,
         };
         coordinator.publish();
         Ok(coordinator)
@@ -361,6 +377,7 @@ impl Handler<CreateContainer> for Coordinator {
             fixed => fixed,
         };
         let mut catalog = Catalog::clone(&self.catalog);
+        let id = definition.id.clone();
         let container = match catalog.create_container(
             &database,
             definition,
@@ -372,7 +389,11 @@ impl Handler<CreateContainer> for Coordinator {
             Err(error) => return refuse(error),
         };
         let rid = container.rid;
-        if self.meta.is_some() {
+        if let Some(meta) = &self.meta {
+            meta.name_nodes(&mut catalog);
+            if let Err(error) = catalog.place(&database, &id, meta.own.replication) {
+                return refuse(error);
+            }
             return self.store_new(catalog, rid);
         }
         let host = Arc::clone(&self.host);

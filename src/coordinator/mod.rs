@@ -5,6 +5,7 @@ pub mod actor;
 pub mod catalog_file;
 pub mod check;
 pub mod meta;
+pub mod moves;
 mod progress;
 pub mod questions;
 pub mod shared;

@@ -3,9 +3,9 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-use super::shared::is_in_force;
+use super::shared::{has_all, is_in_force};
 use crate::{
-    model::{error::Error, rid::ContainerRid},
+    model::{catalog::Container, error::Error, rid::ContainerRid},
     router::RoutingTable,
     shard::{check::Outcome, host::ShardHandle},
 };
@@ -15,8 +15,12 @@ const MARK: u8 = 0xc1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
-    /// Whether a container is on this node as the catalog of a version, or a later one, says.
-    InForce { container: String, version: u64 },
+    /// Whether the time to live of a container, or `whole` all that shards are told of it, is on this node as the catalog of a version, or a later one, says.
+    InForce {
+        container: String,
+        version: u64,
+        whole: bool,
+    },
     /// Has the leader of a shard begin a check of its replicas.
     BeginCheck {
         container: String,
@@ -48,16 +52,22 @@ impl Question {
 
     pub async fn answer(&self, table: &RoutingTable) -> Bytes {
         match self {
-            Self::InForce { container, version } => {
+            Self::InForce {
+                container,
+                version,
+                whole,
+            } => {
+                let is_done = |shard: &ShardHandle, container: &Container| match *whole {
+                    true => shard.remote().is_some() || has_all(shard, container),
+                    false => is_in_force(shard, container),
+                };
                 let rid = ContainerRid::parse(container);
                 let mut routes = table.routes();
                 let route = routes.find(|route| Some(route.container.rid) == rid);
                 let in_force = table.catalog.version >= *version
                     && route.is_none_or(|route| {
                         let shards = route.shards.iter();
-                        shards.fold(true, |all, shard| {
-                            all & is_in_force(shard, &route.container)
-                        })
+                        shards.fold(true, |all, shard| all & is_done(shard, &route.container))
                     });
                 encode(&in_force)
             }
@@ -109,6 +119,7 @@ mod tests {
         let question = Question::InForce {
             container: "abc".to_owned(),
             version: 7,
+            whole: true,
         };
         assert_eq!(Question::decode(&question.encode()), Some(question));
         assert_eq!(Question::decode(&[]), None);

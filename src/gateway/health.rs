@@ -8,12 +8,18 @@ use arc_swap::ArcSwap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::scrape;
+use super::{
+    orders::{self, Order},
+    scrape,
+};
 use crate::{
     clock::ClockKeeper,
     cluster::{NodeId, member::Member},
     coordinator::{Coordinator, check, meta::Meta, split::SplitShard},
-    model::error::{Error, Result},
+    model::{
+        catalog::{Catalog, NodeState},
+        error::{Error, Result},
+    },
     router::RoutingTable,
     shard::host::Leader,
     telemetry::Exporter,
@@ -35,6 +41,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
         .route("/status", web::get().to(status))
         .route("/metrics", web::get().to(metrics))
         .route("/cluster/check", web::get().to(check_cluster))
+        .route("/cluster/drain/{node}", web::post().to(drain))
         .route("/clock/confirm", web::post().to(confirm_clock))
         .route("/split", web::post().to(split));
 }
@@ -49,6 +56,7 @@ async fn ready(health: web::Data<Health>) -> HttpResponse {
     let broken: Vec<String> = table
         .routes()
         .flat_map(|route| route.shards.iter().map(move |shard| (route, shard)))
+        .filter(|(_, shard)| shard.remote().is_none())
         .filter_map(|(route, shard)| {
             Some(format!(
                 "{}: {}",
@@ -68,7 +76,15 @@ async fn status(health: web::Data<Health>) -> HttpResponse {
     let mut containers: Vec<Value> = table
         .routes()
         .map(|route| {
-            let shards: Vec<Value> = route.shards.iter().map(|shard| shard_status(shard, own)).collect();
+            let shards: Vec<Value> = route.shards.iter().map(|shard| {
+                let mut status = shard_status(shard, own);
+                let range = route.container.ranges.iter().find(|range| range.id == shard.facts.range_id);
+                if let Some(range) = range.filter(|_| own.is_some()) {
+                    status["replicas"] = json!(range.replicas);
+                    status["leaving"] = json!(range.leaving);
+                }
+                status
+            }).collect();
             json!({"container": &*route.name_path, "defaultTtl": route.container.definition.default_ttl.to_json(), "shards": shards})
         })
         .collect();
@@ -76,7 +92,7 @@ async fn status(health: web::Data<Health>) -> HttpResponse {
     let clock = health.clock.clock();
     let cluster = health.cluster.as_ref();
     HttpResponse::Ok().json(json!({
-        "cluster": cluster.map(|(member, meta)| cluster_status(member, meta)),
+        "cluster": cluster.map(|(member, meta)| cluster_status(member, meta, &table.catalog)),
         "version": env!("CARGO_PKG_VERSION"),
         "now": clock.now(),
         "purgingPaused": clock.purging_paused(),
@@ -84,7 +100,20 @@ async fn status(health: web::Data<Health>) -> HttpResponse {
     }))
 }
 
-fn cluster_status(member: &Member, meta: &Meta) -> Value {
+fn cluster_status(member: &Member, meta: &Meta, catalog: &Catalog) -> Value {
+    let nodes = catalog.nodes.iter().map(|(node, record)| {
+        let ranges = || catalog.containers().flat_map(|container| &container.ranges);
+        let nodes = json!({
+            "address": record.address,
+            "state": match record.state {
+                NodeState::Member => "member",
+                NodeState::Draining => "draining",
+            },
+            "replicas": ranges().filter(|range| range.replicas.contains(node)).count(),
+            "leaving": ranges().filter(|range| range.leaving.contains(node)).count(),
+        });
+        (node.to_string(), nodes)
+    });
     let groups = member.driver.status();
     let groups = groups.iter().map(|group| {
         let lag = group
@@ -97,6 +126,8 @@ fn cluster_status(member: &Member, meta: &Meta) -> Value {
             "leader": group.role.leader,
             "term": group.role.term,
             "committed": group.commit,
+            "voters": group.members.voters,
+            "learners": group.members.learners,
             "lag": lag.collect::<serde_json::Map<_, _>>(),
         })
     });
@@ -108,6 +139,7 @@ fn cluster_status(member: &Member, meta: &Meta) -> Value {
     json!({
         "node": member.node,
         "members": member.members.iter().map(|(node, address)| (node.to_string(), json!(address))).collect::<serde_json::Map<_, _>>(),
+        "nodes": nodes.collect::<serde_json::Map<_, _>>(),
         "connected": connected.collect::<Vec<_>>(),
         "catalogLeader": meta.leader(),
         "groups": groups.collect::<Vec<_>>(),
@@ -120,6 +152,9 @@ fn cluster_status(member: &Member, meta: &Meta) -> Value {
 fn shard_status(shard: &crate::shard::host::ShardHandle, own: Option<NodeId>) -> Value {
     let facts = &shard.facts;
     let range = json!({"id": facts.range_id, "min": facts.range.min.to_hex(), "max": facts.range.max.to_hex()});
+    if shard.remote().is_some() {
+        return json!({"range": range, "error": null, "remote": true});
+    }
     match shard.view() {
         Err(error) => json!({"range": range, "error": error.message}),
         Ok(view) => {
@@ -196,6 +231,25 @@ async fn split(wish: web::Query<Split>, health: web::Data<Health>) -> HttpRespon
             let status = StatusCode::from_u16(error.status());
             HttpResponse::build(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
                 .json(json!({"error": error.message}))
+        }
+    }
+}
+
+/// Begins to take a node out of the cluster.
+async fn drain(health: web::Data<Health>, node: web::Path<NodeId>) -> HttpResponse {
+    let given = match &health.cluster {
+        None => Err((400, "this node is on its own".to_owned())),
+        Some((member, _)) => {
+            let order = Order::Drain(node.into_inner());
+            orders::give(member, &health.coordinator, order).await
+        }
+    };
+    match given {
+        Ok(()) => HttpResponse::Accepted().json(json!({"draining": true})),
+        Err((status, message)) => {
+            let status = StatusCode::from_u16(status);
+            HttpResponse::build(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
+                .json(json!({"error": message}))
         }
     }
 }

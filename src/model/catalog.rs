@@ -1,8 +1,11 @@
 //! The catalog: databases, containers, their partition key ranges and their throughput. Pure data with its rules;
 //! the coordinator owns it and stores it.
 
+mod placement;
+
 use std::collections::BTreeMap;
 
+pub use placement::{NodeRecord, NodeState, Standing};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -20,8 +23,13 @@ pub struct Catalog {
     pub version: u64,
     pub databases: BTreeMap<String, Database>,
     pub offers: BTreeMap<u32, OfferRecord>,
+    /// The nodes of the cluster; none on a node of its own.
+    #[serde(default)]
+    pub nodes: BTreeMap<u64, NodeRecord>,
     last_database: u32,
     last_offer: u32,
+    #[serde(default)]
+    last_node: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -51,6 +59,30 @@ pub struct Range {
     /// The ranges that it came from by splits, oldest first.
     #[serde(default)]
     pub parents: Vec<u32>,
+    /// The nodes of a cluster that are to have a replica.
+    #[serde(default)]
+    pub replicas: Vec<u64>,
+    /// Nodes that still have a replica and are to lose it.
+    #[serde(default)]
+    pub leaving: Vec<u64>,
+    /// The version of the catalog in which the range was begun, empty, on these very replicas. `None`: the replicas have changed since, and one that has
+    /// nothing is filled by the others.
+    #[serde(default)]
+    pub begun: Option<u64>,
+}
+
+impl Range {
+    /// On no node in particular, and of no other range.
+    pub fn new(id: u32, keys: EpkRange) -> Self {
+        Self {
+            id,
+            keys,
+            parents: Vec::new(),
+            replicas: Vec::new(),
+            leaving: Vec::new(),
+            begun: None,
+        }
+    }
 }
 
 /// The offer of a database or a container, with its place in the catalog.
@@ -170,11 +202,7 @@ impl Catalog {
         let ranges = EpkRange::split_evenly(shards, definition.partition_key.version)
             .into_iter()
             .zip(0..)
-            .map(|(keys, id)| Range {
-                id,
-                keys,
-                parents: Vec::new(),
-            })
+            .map(|(keys, id)| Range::new(id, keys))
             .collect();
         owner.containers.insert(
             id.clone(),
@@ -268,9 +296,10 @@ impl Catalog {
         }
         let lineage: Vec<u32> = parent.parents.iter().copied().chain([range_id]).collect();
         let child = |id, min: &Epk, max: &Epk| Range {
-            id,
-            keys: EpkRange::new(min.clone(), max.clone()),
             parents: lineage.clone(),
+            replicas: parent.replicas.clone(),
+            leaving: parent.leaving.clone(),
+            ..Range::new(id, EpkRange::new(min.clone(), max.clone()))
         };
         let children = [
             child(next, &parent.keys.min, at),

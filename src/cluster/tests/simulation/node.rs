@@ -3,14 +3,23 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use raft::eraftpb::Message;
 use rand::{Rng as _, rngs::StdRng};
 
 use super::disk::SimulatedDisk;
 use crate::cluster::{
     GroupId, NodeId,
-    group::{Committed, Role},
+    group::{Aim, Committed, Role},
+    group_log::{BEGINNING, Begin, Keep, LogBatch, LogDisk as _, Record},
     replicas::Replicas,
     shared_time::{SharedTime, Times},
+};
+use crate::store::engine::Durability;
+
+/// So little that nodes that are away for a while lack more than the others have kept.
+const KEEP: Keep = Keep {
+    entries_max: 20,
+    bytes_max: u64::MAX,
 };
 
 /// What was applied to a group, in order.
@@ -22,8 +31,14 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn index(&self) -> u64 {
+    /// The last entry that was applied.
+    pub fn applied(&self) -> u64 {
         self.entries.last().map_or(0, |entry| entry.index)
+    }
+
+    /// Where it stands: one that has applied nothing stands at the beginning.
+    pub fn index(&self) -> u64 {
+        self.applied().max(BEGINNING.index)
     }
 
     pub fn values(&self) -> impl Iterator<Item = u64> {
@@ -47,6 +62,13 @@ pub struct Waiting {
     pub after: u64,
 }
 
+/// A snapshot that was announced, and when it will have been fetched.
+pub struct Fetch {
+    pub until: u64,
+    pub group: GroupId,
+    pub announced: Message,
+}
+
 /// Milliseconds of a moment.
 const MOMENT: i64 = 5;
 
@@ -60,12 +82,17 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn new(nodes: usize, id: NodeId, skew: i64) -> Self {
+    pub fn new(id: NodeId, skew: i64) -> Self {
         Self {
-            time: SharedTime::new(nodes),
+            time: SharedTime::new(id),
             skew,
             start: id as i64 * 1_000_003,
         }
+    }
+
+    /// Takes note of who the members of the node's groups are.
+    pub fn follow(&mut self, replicas: &Replicas) {
+        self.time.set_groups(replicas.voters());
     }
 
     fn monotonic(&self, now: u64) -> i64 {
@@ -94,6 +121,8 @@ impl Watch {
 
 pub struct Node {
     pub id: NodeId,
+    lies: bool,
+    pub begin: Begin,
     /// What it has heard of the time outlasts a crash: the clock's file keeps it.
     pub watch: Watch,
     pub disk: Arc<SimulatedDisk>,
@@ -104,12 +133,19 @@ pub struct Node {
     pub waiting: Vec<Waiting>,
     /// Neither hears nor ticks before this moment.
     pub paused_until: u64,
+    /// Copies that others may fetch.
+    pub offers: BTreeMap<(GroupId, u64), Machine>,
+    pub fetches: Vec<Fetch>,
+    /// Copies that were fetched, durably, by the index that they are of.
+    pub fetched: BTreeMap<GroupId, (u64, Machine)>,
 }
 
 impl Node {
-    pub fn new(id: NodeId, lies: bool, watch: Watch) -> Self {
+    pub fn new(id: NodeId, begin: Begin, lies: bool, watch: Watch) -> Self {
         Self {
             id,
+            lies,
+            begin,
             watch,
             disk: Arc::new(SimulatedDisk::new(lies)),
             replicas: None,
@@ -117,23 +153,82 @@ impl Node {
             roles: BTreeMap::new(),
             waiting: Vec::new(),
             paused_until: 0,
+            offers: BTreeMap::new(),
+            fetches: Vec::new(),
+            fetched: BTreeMap::new(),
         }
     }
 
-    pub fn start(&mut self, groups: &[GroupId], voters: &[NodeId]) {
-        let mut replicas = Replicas::new(self.id, self.disk.clone());
+    pub fn start(&mut self, groups: &[GroupId]) {
+        let mut replicas = Replicas::new(self.id, self.disk.clone()).keeping(KEEP);
         for group in groups {
-            let applied = self.machines.entry(*group).or_default().index();
+            self.take_fetched(*group);
+            let applied = self.machines.entry(*group).or_default().applied();
             replicas
-                .add(*group, voters, applied)
+                .add(*group, &self.begin, applied)
                 .expect("the log fits to the state machine");
         }
         self.replicas = Some(replicas);
     }
 
+    /// Makes a crash good between the moment when the log went over to a snapshot and the one when the state machine did.
+    fn take_fetched(&mut self, group: GroupId) {
+        let kept = self.disk.load(group).unwrap().unwrap_or_default();
+        let begins = kept.truncated.index;
+        let machine = self.machines.entry(group).or_default();
+        if begins > machine.index() {
+            let (index, fetched) = self.fetched.remove(&group).expect("a copy was fetched");
+            assert_eq!(index, begins, "another copy than the log goes on from");
+            *machine = fetched;
+        }
+    }
+
+    /// Goes on from a copy that was fetched.
+    pub fn install(&mut self, group: GroupId, index: u64) {
+        let (of, fetched) = self.fetched.remove(&group).expect("a copy was fetched");
+        assert_eq!(of, index, "another copy than the log goes on from");
+        self.machines.insert(group, fetched);
+        if let Some(replicas) = &mut self.replicas {
+            replicas.applied(group, index);
+        }
+    }
+
+    /// Offers a copy of a state machine.
+    pub fn copy(&mut self, group: GroupId, id: u64) {
+        let Some(machine) = self.machines.get(&group) else {
+            return;
+        };
+        let mut copy = machine.clone();
+        copy.durable = copy.entries.len();
+        if machine.applied() > 0
+            && let Some(replicas) = &mut self.replicas
+        {
+            replicas.set_offer(group, machine.applied(), id);
+            self.offers.insert((group, id), copy);
+        }
+    }
+
+    pub fn withdraw_offers(&mut self) {
+        for (group, _) in std::mem::take(&mut self.offers).into_keys() {
+            if let Some(replicas) = &mut self.replicas {
+                replicas.withdraw_offer(group);
+            }
+        }
+    }
+
+    pub fn pursue(&mut self, aims: &BTreeMap<GroupId, Aim>) {
+        if let Some(replicas) = &mut self.replicas {
+            for (group, aim) in aims {
+                replicas.pursue(*group, aim);
+            }
+        }
+    }
+
     pub fn crash(&mut self, rng: &mut StdRng) {
         self.replicas = None;
         self.roles.clear();
+        self.offers.clear();
+        self.fetches.clear();
         // Whoever waited does not know what became of the value.
         self.waiting.clear();
         self.disk.crash(rng.random_range(0..=self.disk.unsynced()));
@@ -151,13 +246,40 @@ impl Node {
         (last == term).then_some(term)
     }
 
+    /// Loses everything it had, and does not know whether it had anything.
+    pub fn wipe(&mut self) {
+        let watch = Watch::new(self.id, self.watch.skew);
+        *self = Self::new(self.id, Begin::Blank, self.lies, watch);
+    }
+
+    /// Removes its replica of a group, and begins it blank when it is to have one again.
+    pub fn remove(&mut self, group: GroupId) {
+        let Some(replicas) = &mut self.replicas else {
+            return;
+        };
+        self.begin = Begin::Blank;
+        self.machines.remove(&group);
+        self.roles.remove(&group);
+        self.fetched.remove(&group);
+        self.fetches.retain(|fetch| fetch.group != group);
+        self.waiting.retain(|waiting| waiting.group != group);
+        replicas.remove(group);
+        let records = vec![(group, Record::Remove)];
+        // A replica that comes back to life after it was destroyed would be another fault than those that are meant here.
+        let _ = self.disk.write(LogBatch { records }, Durability::Synced);
+        self.machines.entry(group).or_default();
+        replicas
+            .add(group, &Begin::Blank, 0)
+            .expect("a new log is empty");
+    }
+
     /// Makes the state machine of a group durable, and gives its log free up to there.
     pub fn checkpoint(&mut self, group: GroupId) {
         if let Some(replicas) = &mut self.replicas
             && let Some(machine) = self.machines.get_mut(&group)
         {
             machine.durable = machine.entries.len();
-            replicas.release(group, machine.index());
+            replicas.release(group, machine.applied());
         }
     }
 }
