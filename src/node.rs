@@ -5,11 +5,12 @@ use std::{
     io::{self, IsTerminal},
     net::TcpListener,
     path::Path,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use actix::{Actor, Addr, Arbiter};
+use bytes::Bytes;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, oneshot},
@@ -21,24 +22,26 @@ use crate::{
     cluster::{
         handshake::{ClusterKey, Identity, cluster_id},
         log_store::LogStore,
-        member::Member,
+        member::{Member, Reply},
+        snapshots::Snapshots,
         timekeeper::Clocks,
     },
     config::{ExitCode, LogFormat, Protocol, Settings},
     coordinator::{
         Coordinator,
         actor::{CloseAll, Policy},
-        meta::Meta,
+        meta::{Meta, Own, filled},
     },
     gateway::{
         dispatch::Shared,
         health::Health,
         keys::KeySource,
+        orders,
         server::{self, Listening},
         tls::CertificateFiles,
     },
     model::error::Error,
-    shard::host::{Admission, ShardHost},
+    shard::host::{Admission, Groups, ShardHost},
     store::SharedResources,
     telemetry::Exporter,
 };
@@ -136,8 +139,10 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     let meta = coordinator.meta();
     let coordinator = coordinator.start();
     if let Some(meta) = &meta {
-        let joined = meta.join(coordinator.clone());
-        joined.map_err(|failure| Failure::new(ExitCode::DataDamaged, failure))?;
+        begin_catalog(meta, coordinator.clone(), member.as_ref());
+        if let Some(joined) = &member {
+            let _ = joined.coordinator.set(coordinator.clone());
+        }
         actix::spawn(Arc::clone(meta).keep_answering(Arc::clone(&table)));
     }
 
@@ -262,6 +267,22 @@ fn open_clock(settings: &Settings) -> Result<Arc<ClockKeeper>, Failure> {
     Ok(Arc::new(clock))
 }
 
+/// Takes part in the catalog's group, as soon as it is known whether this node begins it.
+fn begin_catalog(meta: &Arc<Meta>, coordinator: Addr<Coordinator>, joined: Option<&Joined>) {
+    let Some(joined) = joined else { return };
+    let (meta, member, log) = (
+        Arc::clone(meta),
+        Arc::clone(&joined.member),
+        Arc::clone(&joined.log),
+    );
+    actix::spawn(async move {
+        let begun = member.beginning(&*log).await;
+        if let Err(failure) = begun.and_then(|begin| meta.join(coordinator, begin)) {
+            error!(%failure, "this node cannot take part in the catalog");
+        }
+    });
+}
+
 /// Requests of other nodes that may wait to be answered.
 const SENT_ON_MAX: usize = 4096;
 
@@ -269,7 +290,10 @@ const SENT_ON_MAX: usize = 4096;
 struct Joined {
     member: Arc<Member>,
     log: Arc<LogStore>,
+    snapshots: Arc<Snapshots>,
     sent_on: server::SentOn,
+    /// Takes the orders that other nodes pass on, as soon as it is there.
+    coordinator: Arc<OnceLock<Addr<Coordinator>>>,
 }
 
 /// What the cluster needs to know of this node's clock, and what it does to it.
@@ -325,20 +349,41 @@ async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, Failu
     let (asked, sent_on) = mpsc::channel(SENT_ON_MAX);
     // Who is not heard hears nothing, and asks again.
     let answerer = move |_, question, reply| drop(asked.try_send((question, reply)));
-    let disk = Arc::clone(&log);
+    let folder = settings.storage.data_path.join("snapshots");
+    let snapshots = Snapshots::open(&folder, Arc::clone(&log) as _)
+        .map_err(|failure| Failure::data("cannot open", &folder, &failure))?;
+    let snapshots = Arc::new(snapshots);
+    let (disk, offered) = (Arc::clone(&log), Arc::clone(&snapshots));
     clock.await_steering();
     let clocks = Box::new(NodeClocks(clock));
+    let coordinator = Arc::new(OnceLock::<Addr<Coordinator>>::new());
+    let commander = Arc::clone(&coordinator);
+    let orders = move |_, order: Bytes, reply: Reply| {
+        if let Some(commander) = commander.get() {
+            tokio::spawn(orders::obey(commander.clone(), order, reply));
+        }
+    };
     let (started, member) = oneshot::channel();
     Arbiter::new().spawn_fn(move || {
-        let answerer = Box::new(answerer);
-        let member = Member::start(identity, members, listener, disk, clocks, answerer);
+        let member = Member::start(
+            identity,
+            members,
+            listener,
+            disk,
+            offered,
+            clocks,
+            Box::new(answerer),
+            Box::new(orders),
+        );
         let _ = started.send(member);
     });
     match member.await {
         Ok(Ok(member)) => Ok(Joined {
             member: Arc::new(member),
             log,
+            snapshots,
             sent_on,
+            coordinator,
         }),
         Ok(Err(failure)) => Err(Failure::new(ExitCode::Failure, failure)),
         Err(failure) => Err(Failure::new(ExitCode::Failure, failure)),
@@ -359,11 +404,33 @@ async fn open_coordinator(
         node_bytes_max: settings.limits.node_inflight_bytes_max,
     };
     let shared = SharedResources::new(&settings.storage);
-    let groups = joined.map(|joined| joined.member.driver.clone());
-    let meta = joined.map(|joined| {
+    let groups = joined.map(|joined| {
         let member = Arc::clone(&joined.member);
-        Meta::new(folder.clone(), member, Arc::clone(&joined.log) as _)
+        Groups {
+            driver: joined.member.driver.clone(),
+            snapshots: Arc::clone(&joined.snapshots),
+            connected: Box::new(move |node| member.is_connected(node)),
+            filled: {
+                let folder = folder.clone();
+                Box::new(move || filled(&folder))
+            },
+        }
     });
+    let meta = joined.map(|joined| {
+        let own = Own {
+            node: joined.member.node,
+            members: joined.member.members.clone(),
+            replication: settings.cluster.replication,
+        };
+        let member = Arc::clone(&joined.member);
+        let snapshots = Arc::clone(&joined.snapshots);
+        let disk = Arc::clone(&joined.log) as _;
+        Meta::new(own, folder.clone(), member, disk, snapshots)
+    });
+    if let Some(meta) = &meta {
+        let recovered = meta.recover();
+        recovered.map_err(|failure| Failure::new(ExitCode::DataDamaged, failure))?;
+    }
     let host = ShardHost::new(arbiters, shared, clock.clock(), &folder, admission, groups);
     let policy = Policy {
         shards_per_container: settings.limits.shards_per_container,

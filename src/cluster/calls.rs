@@ -12,7 +12,11 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::{NodeId, links::Links, parcel::Parcel};
+use super::{
+    NodeId,
+    links::Links,
+    parcel::{Parcel, Question},
+};
 
 /// How long an answer may take.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
@@ -41,7 +45,7 @@ impl Calls {
         self: &Arc<Self>,
         links: &Links,
         node: NodeId,
-        question: Bytes,
+        question: Question,
     ) -> Result<Bytes, NoAnswer> {
         let number = self.asked.fetch_add(1, Ordering::Relaxed);
         let (answered, answer) = oneshot::channel();

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
+    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -13,19 +14,21 @@ use std::{
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use raft::eraftpb::Message;
+use raft::eraftpb::{Message, MessageType};
 use tokio::sync::oneshot;
-use tracing::error;
+use tracing::{error, info, warn};
 
 use super::{
     GroupId, NodeId,
-    group::{Committed, NotProposed, Role},
-    group_log::LogDisk,
+    calls::Calls,
+    group::{Aim, Committed, NotProposed, Role},
+    group_log::{Announced, Begin, LogDisk, Members},
     lease::Lease,
     links::{Links, PARCEL_BYTES_MAX},
     parcel::{Letter, Parcel},
     reads::{Reader, Reads},
     replicas::{Post, Replicas},
+    snapshots::{Snapshots, Source},
     timekeeper::Timekeeper,
 };
 use crate::store::EngineError;
@@ -46,6 +49,14 @@ const LETTERS_BYTES_MAX: usize = 64 * 1024 * 1024;
 const PARCEL_BYTES: usize = 1024 * 1024;
 /// After so many applied entries the state machine is made durable and the log given free.
 const RELEASE_ENTRIES: u64 = 4096;
+/// Or after so many bytes of them.
+const RELEASE_BYTES: usize = 16 * 1024 * 1024;
+/// Snapshots that are fetched at a time.
+const FETCHES_MAX: usize = 4;
+/// How long to wait after a snapshot could not be had.
+const FETCH_PAUSE: Duration = Duration::from_millis(500);
+/// Ticks between two looks at who the members of the groups are, and at copies that nobody fetches any more.
+const PURSUE_TICKS: u64 = 2;
 /// How often the status is drawn up.
 const STATUS_EVERY: Duration = Duration::from_millis(500);
 
@@ -57,6 +68,10 @@ pub trait StateMachine: Send + Sync {
     fn sync(&self) -> Result<(), EngineError>;
     /// The node's place in the group has changed.
     fn role(&self, role: Role);
+    /// Puts a copy of all that was applied, as files, into a folder that is not there yet.
+    fn copy_to(&self, folder: &Path) -> Result<(), EngineError>;
+    /// Goes on from such a copy, which has the entries up to an index; what was applied before is gone. The files are moved or removed.
+    fn install(&self, files: &Path, index: u64) -> Result<(), EngineError>;
 }
 
 /// Hears the index of a proposal before it can be committed, or why there is none.
@@ -73,12 +88,18 @@ enum Input {
     Add {
         group: GroupId,
         machine: Arc<dyn StateMachine>,
+        begin: Begin,
         applied: u64,
     },
     Remove(GroupId),
     /// The connection to a node broke.
     Lost(NodeId),
     ReadIndex(GroupId, Reader),
+    Aims(BTreeMap<GroupId, Aim>),
+    /// A copy as of an index may be fetched.
+    Copied(GroupId, u64, u64),
+    /// A snapshot that was announced is there, or could not be had.
+    Fetched(GroupId, Box<Message>, bool),
     Applied(GroupId, u64),
     Durable(GroupId, u64),
     Stop,
@@ -90,6 +111,7 @@ pub struct GroupStatus {
     pub group: GroupId,
     pub role: Role,
     pub commit: u64,
+    pub members: Members,
     /// How many entries each replica lacks; only the leader knows.
     pub lag: Vec<(NodeId, u64)>,
 }
@@ -107,9 +129,9 @@ pub struct Driver {
 /// What a driver is to be.
 pub struct Plan {
     pub node: NodeId,
-    /// All nodes, this one too; each has a replica of every group.
-    pub voters: Vec<NodeId>,
     pub appliers: usize,
+    pub snapshots: Arc<Snapshots>,
+    pub calls: Arc<Calls>,
 }
 
 /// A driver whose thread has not begun: what arrives waits for it.
@@ -136,7 +158,8 @@ impl Driver {
         links: Arc<Links>,
         time: Arc<Timekeeper>,
     ) {
-        let appliers = (0..plan.appliers.max(1)).map(|_| start_applier(self.inputs.clone()));
+        let appliers = (0..plan.appliers.max(1))
+            .map(|_| start_applier(self.inputs.clone(), Arc::clone(&plan.snapshots)));
         let mut work = Work {
             inputs: waiting.0,
             letters_bytes: Arc::clone(&self.letters_bytes),
@@ -145,6 +168,13 @@ impl Driver {
             machines: BTreeMap::new(),
             young: BTreeMap::new(),
             reads: Reads::default(),
+            aims: BTreeMap::new(),
+            ticks: 0,
+            copies: 0,
+            copying: BTreeSet::new(),
+            fetching: BTreeSet::new(),
+            fetched: BTreeSet::new(),
+            answers: self.inputs.clone(),
             replicas: Replicas::new(plan.node, disk),
             outbox: Outbox {
                 links,
@@ -184,15 +214,21 @@ impl Driver {
     }
 
     /// Takes part in a group whose state machine has applied the entries up to `applied`.
-    pub fn add(&self, group: GroupId, machine: Arc<dyn StateMachine>, applied: u64) {
+    pub fn add(&self, group: GroupId, machine: Arc<dyn StateMachine>, begin: Begin, applied: u64) {
         self.tell(Input::Add {
             group,
             machine,
+            begin,
             applied,
         });
     }
 
-    /// Leaves a group that is no more; its log goes.
+    /// Who is to have replicas of the groups; a group that is not named stays as it is.
+    pub fn aim(&self, aims: BTreeMap<GroupId, Aim>) {
+        self.tell(Input::Aims(aims));
+    }
+
+    /// Leaves a group that is no more, or has no replica here any more; its log goes.
     pub fn remove(&self, group: GroupId) {
         self.tell(Input::Remove(group));
     }
@@ -253,6 +289,17 @@ struct Work {
     /// Groups that this node is to lead: until when it tries, and when it tries again.
     young: BTreeMap<GroupId, (Instant, Instant)>,
     reads: Reads,
+    aims: BTreeMap<GroupId, Aim>,
+    ticks: u64,
+    /// Counts the copies that were offered.
+    copies: u64,
+    /// Groups of which a copy is being made.
+    copying: BTreeSet<GroupId>,
+    /// Groups of which a snapshot is being fetched.
+    fetching: BTreeSet<GroupId>,
+    /// Groups of which one was fetched, before it is known whether it is of use.
+    fetched: BTreeSet<GroupId>,
+    answers: Sender<Input>,
     replicas: Replicas,
     outbox: Outbox,
 }
@@ -275,8 +322,7 @@ impl Work {
             next_tick = next_tick.max(now);
             if now >= next_status {
                 next_status = now + STATUS_EVERY;
-                // A node that is alone in its cluster sends nothing, and time goes on all the same.
-                self.outbox.time.tell(self.plan.node);
+                self.tell_time();
                 self.draw_up_status();
             }
             if self.replicas.is_busy()
@@ -326,7 +372,7 @@ impl Work {
             Input::Letters(letters, bytes) => {
                 self.letters_bytes.fetch_sub(bytes, Ordering::Relaxed);
                 for (group, message) in letters.into_iter().filter_map(Letter::open) {
-                    self.replicas.step(group, message);
+                    self.receive(group, message);
                 }
             }
             Input::Propose {
@@ -338,13 +384,31 @@ impl Work {
             Input::Add {
                 group,
                 machine,
+                begin,
                 applied,
-            } => self.add(group, machine, applied),
+            } => self.add(group, machine, &begin, applied),
             Input::Remove(group) => {
                 self.machines.remove(&group);
                 self.young.remove(&group);
                 self.reads.remove(group);
                 self.replicas.remove(group);
+                self.plan.snapshots.discard(group);
+            }
+            Input::Aims(aims) => self.aims = aims,
+            Input::Copied(group, index, id) => {
+                self.copying.remove(&group);
+                if id > 0 {
+                    self.replicas.set_offer(group, index, id);
+                }
+            }
+            Input::Fetched(group, message, there) => {
+                self.fetching.remove(&group);
+                if there {
+                    self.fetched.insert(group);
+                    self.replicas.step(group, *message);
+                } else {
+                    self.replicas.decline(group, &message);
+                }
             }
             Input::Lost(node) => self.replicas.lost(node),
             Input::ReadIndex(group, reader) => {
@@ -361,34 +425,86 @@ impl Work {
         }
     }
 
-    fn add(&mut self, group: GroupId, machine: Arc<dyn StateMachine>, applied: u64) {
-        if let Err(failure) = self.replicas.add(group, &self.plan.voters, applied) {
+    fn add(&mut self, group: GroupId, machine: Arc<dyn StateMachine>, begin: &Begin, applied: u64) {
+        if let Err(failure) = self.replicas.add(group, begin, applied) {
             error!(%group, %failure, "this node's replica cannot take part");
             return;
         }
         self.machines.insert(group, machine);
-        let fresh = self
-            .replicas
-            .group(group)
-            .is_some_and(|group| group.commit_index() == 0);
-        if fresh && self.first_leader(group) == Some(self.plan.node) {
+        self.outbox.time.set_groups(self.replicas.voters());
+        let opened = self.replicas.group(group);
+        let first = opened.filter(|group| group.is_fresh()).and_then(|opened| {
+            let voters = &opened.members().voters;
+            let wanted = self.aims.get(&group).and_then(|aim| aim.leader);
+            let wanted = wanted.filter(|leader| voters.contains(leader));
+            wanted.or_else(|| first_leader(group, voters))
+        });
+        if first == Some(self.plan.node) {
             let now = Instant::now();
             self.young.insert(group, (now + YOUNG, now + YOUNG_AGAIN));
             self.replicas.campaign(group);
         }
     }
 
-    /// Leaders of new groups are spread over the nodes.
-    fn first_leader(&self, group: GroupId) -> Option<NodeId> {
-        let turn = group.container.wrapping_add(u64::from(group.range));
-        let at = turn % self.plan.voters.len().max(1) as u64;
-        self.plan.voters.get(at as usize).copied()
+    /// A snapshot is fetched before its group hears of it.
+    fn receive(&mut self, group: GroupId, message: Message) {
+        let announced = message.get_msg_type() == MessageType::MsgSnapshot;
+        let known = self.replicas.group(group);
+        if !announced || known.is_none_or(|group| !group.lacks(&message)) {
+            return self.replicas.step(group, message);
+        }
+        if self.fetching.contains(&group) || self.fetched.contains(&group) {
+            return;
+        }
+        let snapshot = message.get_snapshot();
+        let index = snapshot.get_metadata().index;
+        let Ok(Announced { id, .. }) = rmp_serde::from_slice(&snapshot.data) else {
+            return;
+        };
+        if self.fetching.len() >= FETCHES_MAX {
+            return self.replicas.decline(group, &message);
+        }
+        let source = Source {
+            node: message.from,
+            links: Arc::clone(&self.outbox.links),
+            calls: Arc::clone(&self.plan.calls),
+        };
+        let snapshots = Arc::clone(&self.plan.snapshots);
+        let (answers, message) = (self.answers.clone(), Box::new(message));
+        let thread = std::thread::Builder::new().name("fetch".to_owned());
+        let started = thread.spawn(move || {
+            let fetched = snapshots.fetch(&source, group, id, index);
+            if let Err(failure) = &fetched {
+                warn!(%group, node = source.node, %failure, "a snapshot could not be fetched");
+                snapshots.discard(group);
+                std::thread::sleep(FETCH_PAUSE);
+            }
+            let _ = answers.send(Input::Fetched(group, message, fetched.is_ok()));
+        });
+        match started {
+            Ok(_) => {
+                self.fetching.insert(group);
+            }
+            Err(failure) => error!(%failure, "a thread that fetches cannot be started"),
+        }
     }
 
     fn tick(&mut self, now: Instant) {
         self.replicas.tick();
         for (group, number) in self.reads.tick() {
             self.replicas.ask_index(group, number);
+        }
+        self.ticks += 1;
+        if self.ticks.is_multiple_of(PURSUE_TICKS) {
+            for (group, aim) in &self.aims {
+                self.replicas.pursue(*group, aim);
+            }
+            for (group, id) in self.plan.snapshots.take_idle() {
+                let offered = self.replicas.group(group).and_then(|group| group.offer());
+                if offered == Some(id) {
+                    self.replicas.withdraw_offer(group);
+                }
+            }
         }
         let replicas = &mut self.replicas;
         self.young.retain(|group, (until, again)| {
@@ -419,20 +535,54 @@ impl Work {
                 self.replicas.ask_index(group, number);
             }
         }
+        if round.members_changed {
+            self.outbox.time.set_groups(self.replicas.voters());
+        }
+        for (group, index) in round.restored {
+            self.fetched.remove(&group);
+            self.hand(group, Task::Install(index));
+        }
+        // What was fetched and is of no use goes.
+        for group in std::mem::take(&mut self.fetched) {
+            self.plan.snapshots.discard(group);
+        }
         for (group, entries) in round.committed {
-            if let Some(machine) = self.machines.get(&group) {
-                let turn = group.container.wrapping_add(u64::from(group.range)) as usize;
-                let job = Job {
-                    group,
-                    machine: Arc::clone(machine),
-                    entries,
-                };
-                if let Some(applier) = self.appliers.get(turn % self.appliers.len().max(1)) {
-                    let _ = applier.send(job);
-                }
+            self.hand(group, Task::Apply(entries));
+        }
+        for group in round.wanted {
+            if self.copying.insert(group) {
+                self.copies += 1;
+                self.hand(group, Task::Copy(self.copies));
             }
         }
         Ok(())
+    }
+
+    /// Gives a task to the thread that works for the group's state machine.
+    fn hand(&self, group: GroupId, task: Task) {
+        let Some(machine) = self.machines.get(&group) else {
+            return;
+        };
+        let turn = group.container.wrapping_add(u64::from(group.range)) as usize;
+        let job = Job {
+            group,
+            machine: Arc::clone(machine),
+            task,
+        };
+        if let Some(applier) = self.appliers.get(turn % self.appliers.len().max(1)) {
+            let _ = applier.send(job);
+        }
+    }
+
+    /// Tells everybody what this node knows of the time: nodes that follow the same leader say nothing else to each other. A node that is alone in its cluster tells
+    /// itself, so that time goes on all the same.
+    fn tell_time(&self) {
+        let Outbox { links, time, .. } = &self.outbox;
+        time.set_groups(self.replicas.voters());
+        time.tell(self.plan.node);
+        for node in links.connected() {
+            links.send(node, &Parcel::Raft(time.tell(node), Vec::new()));
+        }
     }
 
     fn draw_up_status(&self) {
@@ -446,6 +596,7 @@ impl Work {
                 group: id,
                 role,
                 commit: group.commit_index(),
+                members: group.members().clone(),
                 lag: if role.leads {
                     lag.collect()
                 } else {
@@ -500,45 +651,51 @@ impl Post for Outbox {
     }
 }
 
-/// Committed entries of a group.
+/// Leaders of new groups are spread over the nodes.
+fn first_leader(group: GroupId, voters: &[NodeId]) -> Option<NodeId> {
+    let turn = group.container.wrapping_add(u64::from(group.range));
+    let at = turn % voters.len().max(1) as u64;
+    voters.get(at as usize).copied()
+}
+
+/// Work for the state machine of a group.
 struct Job {
     group: GroupId,
     machine: Arc<dyn StateMachine>,
-    entries: Vec<Committed>,
+    task: Task,
 }
 
-fn start_applier(inputs: Sender<Input>) -> Sender<Job> {
+enum Task {
+    Apply(Vec<Committed>),
+    /// Make a copy that others may fetch under this id.
+    Copy(u64),
+    /// Go on from the snapshot of this index, which was fetched.
+    Install(u64),
+}
+
+/// What an applier knows of a group.
+#[derive(Default)]
+struct Standing {
+    /// The last entry that was applied.
+    applied: u64,
+    unreleased_entries: u64,
+    unreleased_bytes: usize,
+}
+
+fn start_applier(inputs: Sender<Input>, snapshots: Arc<Snapshots>) -> Sender<Job> {
     let (jobs, waiting) = channel::<Job>();
     let thread = std::thread::Builder::new().name("apply".to_owned());
     let started = thread.spawn(move || {
         let mut failed = HashSet::new();
-        let mut unreleased: BTreeMap<GroupId, u64> = BTreeMap::new();
-        for Job {
-            group,
-            machine,
-            entries,
-        } in waiting
-        {
-            let Some(last) = entries.last().map(|entry| entry.index) else {
-                continue;
-            };
+        let mut standings: BTreeMap<GroupId, Standing> = BTreeMap::new();
+        for job in waiting {
+            let group = job.group;
             // What follows an entry that could not be applied cannot be applied either.
             if failed.contains(&group) {
                 continue;
             }
-            let count = unreleased.entry(group).or_default();
-            *count += entries.len() as u64;
-            let release = *count >= RELEASE_ENTRIES;
-            let applied = machine.apply(entries).and_then(|()| {
-                let _ = inputs.send(Input::Applied(group, last));
-                if release {
-                    *count = 0;
-                    machine.sync()?;
-                    let _ = inputs.send(Input::Durable(group, last));
-                }
-                Ok(())
-            });
-            if let Err(failure) = applied {
+            let standing = standings.entry(group).or_default();
+            if let Err(failure) = carry_out(job, standing, &inputs, &snapshots) {
                 error!(%group, %failure, "this node's replica stands still until the node is restarted");
                 failed.insert(group);
             }
@@ -548,4 +705,65 @@ fn start_applier(inputs: Sender<Input>) -> Sender<Job> {
         error!(%failure, "a thread that applies entries cannot be started");
     }
     jobs
+}
+
+fn carry_out(
+    job: Job,
+    standing: &mut Standing,
+    inputs: &Sender<Input>,
+    snapshots: &Snapshots,
+) -> Result<(), EngineError> {
+    let Job {
+        group,
+        machine,
+        task,
+    } = job;
+    match task {
+        Task::Apply(entries) => {
+            let Some(last) = entries.last().map(|entry| entry.index) else {
+                return Ok(());
+            };
+            standing.unreleased_entries += entries.len() as u64;
+            let bytes = entries.iter().map(|entry| entry.data.len());
+            standing.unreleased_bytes += bytes.sum::<usize>();
+            machine.apply(entries)?;
+            standing.applied = last;
+            let _ = inputs.send(Input::Applied(group, last));
+            if standing.unreleased_entries >= RELEASE_ENTRIES
+                || standing.unreleased_bytes >= RELEASE_BYTES
+            {
+                standing.unreleased_entries = 0;
+                standing.unreleased_bytes = 0;
+                machine.sync()?;
+                let _ = inputs.send(Input::Durable(group, last));
+            }
+        }
+        Task::Copy(id) => {
+            let index = standing.applied;
+            let copied = match index {
+                // Nothing was applied since the start; what it has is found out when something is.
+                0 => Err(EngineError::Io("nothing was applied yet".into())),
+                _ => machine.copy_to(&snapshots.outgoing(group, id)),
+            };
+            match copied {
+                Ok(()) => {
+                    info!(%group, index, "a snapshot is offered");
+                    snapshots.offer(group, id);
+                    let _ = inputs.send(Input::Copied(group, index, id));
+                }
+                Err(failure) => {
+                    warn!(%group, %failure, "a snapshot cannot be made");
+                    let _ = inputs.send(Input::Copied(group, 0, 0));
+                }
+            }
+        }
+        Task::Install(index) => {
+            machine.install(&snapshots.files(group), index)?;
+            snapshots.discard(group);
+            standing.applied = index;
+            info!(%group, index, "a snapshot is installed");
+            let _ = inputs.send(Input::Applied(group, index));
+        }
+    }
+    Ok(())
 }

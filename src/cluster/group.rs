@@ -1,16 +1,16 @@
 //! One Raft group of a node: what it says and keeps follows from what it is told, and from nothing else.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use raft::{
-    Config, LightReady, RawNode, ReadState, Ready, StateRole,
-    eraftpb::{Entry, Message, MessageType},
+    Config, LightReady, ProgressState, RawNode, ReadState, Ready, SnapshotStatus, StateRole,
+    eraftpb::{ConfChange, ConfChangeType, Entry, EntryType, Message, MessageType},
 };
 
 use super::{
     GroupId, NodeId, election,
-    group_log::{GroupLog, LogBatch, LogDisk, Record},
+    group_log::{Announced, Begin, GroupLog, Keep, LogBatch, LogDisk, Mark, Members, Record, Step},
     replicas::Post,
 };
 use crate::store::EngineError;
@@ -25,6 +25,28 @@ const MESSAGES_UNDER_WAY_MAX: usize = 64;
 const UNCOMMITTED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Committed entries handed out at a time.
 const COMMITTED_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// A learner that lacks no more than this has caught up, and may vote.
+const CAUGHT_UP_ENTRIES: u64 = 256;
+
+/// Ticks for which a node leads, and after which it tries again, before it gives the lead to the one that is to have it: what has just changed should rest.
+const BALANCE_TICKS: u64 = 100;
+
+/// Who is to have replicas of a group. Its leader changes the members, one at a time, until it is so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Aim {
+    pub voters: Vec<NodeId>,
+    pub learners: Vec<NodeId>,
+    /// Who should lead, when nothing else is to be done.
+    pub leader: Option<NodeId>,
+}
+
+/// What a leader does next for an aim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Change(Step),
+    HandOver(NodeId),
+}
 
 /// What a node is in a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,14 +90,23 @@ pub struct Group {
     wait: usize,
     /// The leader to which the connection broke, until there is news of one.
     orphan_of: Option<NodeId>,
+    /// Whether it shows itself together with the other groups that the node leads.
+    in_step: bool,
     /// All replicas have the entries up to this one, as the leader said when it proposed.
     everywhere: u64,
+    keep: Keep,
+    /// The number of the last tick, and of the one since which the node leads or has last tried to give the lead away.
+    now: u64,
+    leads_since: u64,
+    /// Members that have lost all they had: they must leave before they can be filled again, so that no vote and no acknowledgement from before counts.
+    lost: BTreeSet<NodeId>,
 }
 
 /// What must be kept before a group goes on.
 pub struct Pending {
     ready: Ready,
     entries: Vec<Entry>,
+    restart: Option<(Mark, Members)>,
 }
 
 /// What became of a step of a group.
@@ -85,6 +116,10 @@ pub struct Progress {
     pub role: Option<Role>,
     /// Questions for the last committed index that are answered.
     pub reads: Vec<ReadAt>,
+    /// The state machine must go on from the snapshot of this index.
+    pub restored: Option<u64>,
+    /// New members, to be written before what is committed is given out.
+    pub members: Vec<Record>,
 }
 
 impl Group {
@@ -92,10 +127,12 @@ impl Group {
         id: GroupId,
         node: NodeId,
         disk: Arc<dyn LogDisk>,
-        voters: &[NodeId],
+        begin: &Begin,
         applied: u64,
-    ) -> Result<Self, EngineError> {
-        let log = GroupLog::open(id, disk, voters, applied)?;
+        keep: Keep,
+    ) -> Result<(Self, Vec<Record>), EngineError> {
+        let (log, records) = GroupLog::open(id, disk, begin, applied)?;
+        let applied = log.applied_at_least(applied);
         let config = Config {
             id: node,
             election_tick: election::LEASE_TICKS,
@@ -120,11 +157,25 @@ impl Group {
             settled: None,
             wait: 0,
             orphan_of: None,
+            in_step: false,
             everywhere: 0,
+            keep,
+            now: 0,
+            leads_since: 0,
+            lost: BTreeSet::new(),
             node,
         };
         group.settle();
-        Ok(group)
+        Ok((group, records))
+    }
+
+    pub fn members(&self) -> &Members {
+        self.node.store().members()
+    }
+
+    /// Whether the log is where all replicas began.
+    pub fn is_fresh(&self) -> bool {
+        self.node.store().last() == super::group_log::BEGINNING
     }
 
     pub fn role(&self) -> Role {
@@ -193,7 +244,15 @@ impl Group {
         self.stand_after(ticks);
     }
 
-    pub fn tick(&mut self) {
+    /// `count` is the number of the tick, the same for all groups of the node.
+    pub fn tick(&mut self, count: u64) {
+        self.now = count;
+        let leads = self.node.raft.state == StateRole::Leader;
+        // Signs of life of all groups go into one parcel: a new leader, which has just shown itself, falls into step.
+        self.in_step = leads && (self.in_step || count.is_multiple_of(HEARTBEAT_TICKS as u64));
+        if leads && !self.in_step {
+            return;
+        }
         self.node.tick();
         self.settle();
         let just_stood = self.node.raft.election_elapsed == 0;
@@ -212,7 +271,35 @@ impl Group {
         self.settle();
     }
 
-    pub fn step(&mut self, message: Message) {
+    /// What is to be answered at once.
+    ///
+    /// Two kinds of messages mean something else between nodes than inside the library: `MsgUnreachable` says that the sender has nothing of the group though the
+    /// leader takes it for a member that has, and `MsgSnapStatus` that the sender could not fetch a snapshot.
+    pub fn step(&mut self, message: Message) -> Option<Message> {
+        match message.get_msg_type() {
+            MessageType::MsgUnreachable => self.note_lost(&message),
+            MessageType::MsgSnapStatus => {
+                let failed = SnapshotStatus::Failure;
+                self.node.report_snapshot(message.from, failed);
+            }
+            // Who has nothing does not know what it has promised.
+            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote if self.is_blank() => {}
+            MessageType::MsgHeartbeat if self.is_blank() && message.commit > 0 => {
+                let mut reply = Message::default();
+                reply.set_msg_type(MessageType::MsgUnreachable);
+                reply.from = message.to;
+                reply.to = message.from;
+                reply.term = message.term;
+                reply.index = message.commit;
+                return Some(reply);
+            }
+            _ => self.hear(message),
+        }
+        self.settle();
+        None
+    }
+
+    fn hear(&mut self, message: Message) {
         let refused = message.get_msg_type() == MessageType::MsgAppendResponse && message.reject;
         let from = message.from;
         // What does not fit to what the group knows is none of its business: late, doubled, or from a node that left.
@@ -221,7 +308,140 @@ impl Group {
         if refused && let Some(progress) = self.node.raft.mut_prs().get_mut(from) {
             progress.next_idx = progress.next_idx.max(progress.matched + 1);
         }
+    }
+
+    fn is_blank(&self) -> bool {
+        self.node.store().is_blank()
+    }
+
+    fn note_lost(&mut self, message: &Message) {
+        let raft = &self.node.raft;
+        let known = raft.prs().get(message.from);
+        // A reply that is late is about less than the member has by now.
+        let commit = raft.raft_log.committed;
+        let now = known.is_some_and(|known| known.matched.min(commit) <= message.index);
+        if raft.state == StateRole::Leader && raft.term == message.term && now {
+            self.lost.insert(message.from);
+        }
+    }
+
+    /// Whether a snapshot that is announced has something that this node lacks.
+    pub fn lacks(&self, message: &Message) -> bool {
+        let raft = &self.node.raft;
+        let index = message.get_snapshot().get_metadata().index;
+        message.term >= raft.term && index > raft.raft_log.committed
+    }
+
+    /// Brings the members one step closer to the aim, if this node leads.
+    pub fn pursue(&mut self, aim: &Aim) {
+        let raft = &self.node.raft;
+        let settled = raft.pending_conf_index <= raft.raft_log.applied;
+        if raft.state != StateRole::Leader || !settled || raft.lead_transferee.is_some() {
+            return;
+        }
+        match self.next(aim).or_else(|| self.heir(aim)) {
+            None => {}
+            Some(Next::HandOver(node)) => {
+                self.leads_since = self.now;
+                self.node.transfer_leader(node);
+            }
+            Some(Next::Change(step)) => {
+                let context = rmp_serde::to_vec(&step).unwrap_or_default();
+                let _ = self.node.propose_conf_change(context, conf_change(step));
+            }
+        }
         self.settle();
+    }
+
+    fn next(&self, aim: &Aim) -> Option<Next> {
+        let (this, members) = (self.node.raft.id, self.members());
+        let Members {
+            voters, learners, ..
+        } = members;
+        if aim.voters.is_empty() {
+            return None;
+        }
+        let mut lost = self.lost.iter().filter(|node| members.contains(**node));
+        if let Some(lost) = lost.next()
+            && voters.len() > 1
+        {
+            return Some(Next::Change(Step::Remove(*lost)));
+        }
+        let wanted = aim.voters.iter().chain(&aim.learners);
+        if let Some(new) = wanted.clone().find(|node| !members.contains(**node)) {
+            return Some(Next::Change(Step::Learner(*new)));
+        }
+        let mut waiting = aim.voters.iter().filter(|node| learners.contains(node));
+        if let Some(ready) = waiting.clone().find(|node| self.has_caught_up(**node)) {
+            return Some(Next::Change(Step::Voter(*ready)));
+        }
+        // Nobody leaves before those who come in its place have come.
+        if waiting.next().is_some() {
+            return None;
+        }
+        let surplus = voters.iter().find(|node| !aim.voters.contains(node));
+        match surplus {
+            Some(node) if *node == this => {
+                let mut heirs = aim.voters.iter().filter(|heir| **heir != this);
+                let heir = heirs.find(|heir| self.has_caught_up(**heir))?;
+                Some(Next::HandOver(*heir))
+            }
+            Some(node) if aim.learners.contains(node) => Some(Next::Change(Step::Learner(*node))),
+            Some(node) => Some(Next::Change(Step::Remove(*node))),
+            None => {
+                let mut surplus = learners.iter().filter(|node| !aim.learners.contains(node));
+                surplus.next().map(|node| Next::Change(Step::Remove(*node)))
+            }
+        }
+    }
+
+    /// To whom the lead goes for balance, at a moment at which nobody waits for anything.
+    fn heir(&self, aim: &Aim) -> Option<Next> {
+        let raft = &self.node.raft;
+        let idle = raft.raft_log.committed == self.last_index();
+        let rested = self.now >= self.leads_since + BALANCE_TICKS;
+        let heir = aim.leader.filter(|heir| *heir != raft.id)?;
+        let fit = self.members().voters.contains(&heir) && self.has_caught_up(heir);
+        (idle && rested && fit).then_some(Next::HandOver(heir))
+    }
+
+    fn has_caught_up(&self, node: NodeId) -> bool {
+        let progress = self.node.raft.prs().get(node);
+        progress.is_some_and(|progress| {
+            // After a snapshot nothing more is sent while nobody writes.
+            progress.state != ProgressState::Snapshot
+                && progress.recent_active
+                // Who has nothing yet gives no vote, however short the log is.
+                && progress.matched > 0
+                && progress.matched + CAUGHT_UP_ENTRIES >= self.last_index()
+        })
+    }
+
+    /// Whether a copy of the state machine is wanted, for somebody who lacks more than the log has.
+    pub fn take_snapshot_wanted(&self) -> bool {
+        self.node.store().take_snapshot_wanted()
+    }
+
+    /// The id of the copy that may be fetched.
+    pub fn offer(&self) -> Option<u64> {
+        self.node.store().offer().map(|offer| offer.id)
+    }
+
+    pub fn set_offer(&mut self, index: u64, id: u64) {
+        self.node.mut_store().set_offer(index, id);
+    }
+
+    /// The copy goes. Whoever was to fetch it has not, or the leader does not know yet that it has.
+    pub fn withdraw_offer(&mut self) {
+        self.node.mut_store().withdraw_offer();
+        let fetching = self.node.raft.prs().iter();
+        let fetching: Vec<NodeId> = fetching
+            .filter(|(_, progress)| progress.state == ProgressState::Snapshot)
+            .map(|(node, _)| *node)
+            .collect();
+        for node in fetching {
+            self.node.report_snapshot(node, SnapshotStatus::Failure);
+        }
     }
 
     /// Stands for election at once.
@@ -238,7 +458,9 @@ impl Group {
     /// Adds an entry to the log, if the node leads in this term. Its index.
     pub fn propose(&mut self, term: u64, data: Bytes) -> Result<u64, NotProposed> {
         let raft = &self.node.raft;
-        if raft.state != StateRole::Leader || raft.term != term {
+        // Who gives the lead away takes nothing more.
+        let leads = raft.state == StateRole::Leader && raft.lead_transferee.is_none();
+        if !leads || raft.term != term {
             return Err(NotProposed::NotLeader);
         }
         let everywhere = self.matched().map(|(_, matched)| matched).min();
@@ -263,10 +485,13 @@ impl Group {
         self.node.advance_apply_to(index);
     }
 
-    /// Gives entries free that the state machine holds durably and every replica has.
+    /// Gives entries free that the state machine holds durably and every replica has, or that are too many to keep for those who lack them.
     pub fn release(&mut self, durable: u64) -> Option<Record> {
-        let through = durable.min(self.everywhere);
-        self.node.mut_store().truncate(through)
+        let log = self.node.mut_store();
+        let dispensable = self.everywhere.max(log.too_old(self.keep));
+        // Whoever fetches a copy goes on behind it.
+        let offered = log.offer().map_or(u64::MAX, |offer| offer.at.index);
+        log.truncate(durable.min(dispensable).min(offered))
     }
 
     pub fn has_ready(&self) -> bool {
@@ -285,9 +510,17 @@ impl Group {
             .take_messages()
             .into_iter()
             .for_each(|message| post.send(id, message));
+        let restart = restart_of(&ready);
+        if let Some((at, members)) = &restart {
+            let records = self.node.store().restart_records(*at, members);
+            batch.records.extend(records.map(|record| (id, record)));
+        }
         let entries = ready.take_entries();
         if !entries.is_empty() {
-            let last = self.node.store().last().index;
+            let last = match &restart {
+                Some((at, _)) => at.index,
+                None => self.node.store().last().index,
+            };
             let entries = entries.clone();
             batch.records.push((id, Record::Append { entries, last }));
         }
@@ -296,13 +529,26 @@ impl Group {
             batch.records.push((id, record));
         }
         let must_sync = ready.must_sync();
-        (Pending { ready, entries }, must_sync)
+        let pending = Pending {
+            ready,
+            entries,
+            restart,
+        };
+        (pending, must_sync)
     }
 
     /// What was collected is kept.
     pub fn kept(&mut self, id: GroupId, pending: Pending, post: &mut dyn Post) -> Progress {
-        let Pending { mut ready, entries } = pending;
+        let Pending {
+            mut ready,
+            entries,
+            restart,
+        } = pending;
         let log = self.node.mut_store();
+        let restored = restart.as_ref().map(|(at, _)| at.index);
+        if let Some((at, members)) = restart {
+            log.restarted(at, members);
+        }
         log.appended(entries);
         if let Some(hard_state) = ready.hs() {
             log.set_hard_state(hard_state.clone());
@@ -319,18 +565,32 @@ impl Group {
             .into_iter()
             .for_each(|message| post.send(id, message));
         committed.extend(light.take_committed_entries());
+        let mut members = Vec::new();
+        let committed = committed
+            .into_iter()
+            .map(|entry| self.committed(entry, &mut members))
+            .collect();
         self.settle();
         Progress {
-            committed: committed
-                .into_iter()
-                .map(|entry| self.committed(entry))
-                .collect(),
+            committed,
             role: self.changed_role(),
             reads: reads.iter().filter_map(read_at).collect(),
+            restored,
+            members,
         }
     }
 
-    fn committed(&mut self, entry: Entry) -> Committed {
+    fn committed(&mut self, entry: Entry, members: &mut Vec<Record>) -> Committed {
+        if entry.get_entry_type() != EntryType::EntryNormal {
+            if let Ok(step) = rmp_serde::from_slice(&entry.context) {
+                members.extend(self.change_members(step, entry.index));
+            }
+            return Committed {
+                index: entry.index,
+                term: entry.term,
+                data: Bytes::new(),
+            };
+        }
         if let Ok(everywhere) = entry.context.as_ref().try_into() {
             self.everywhere = self.everywhere.max(u64::from_be_bytes(everywhere));
         }
@@ -341,6 +601,22 @@ impl Group {
         }
     }
 
+    fn change_members(&mut self, step: Step, index: u64) -> Option<Record> {
+        let record = self.node.mut_store().step_members(step, index)?;
+        // It was checked when it was proposed; a group without voters is refused then.
+        let _ = self.node.apply_conf_change(&conf_change(step));
+        if let Step::Remove(node) = step {
+            self.lost.remove(&node);
+        }
+        let votes = self.members().voters.contains(&self.node.raft.id);
+        let raft = &mut self.node.raft;
+        if raft.state == StateRole::Leader && !votes {
+            // The library lets it lead on, though it may propose nothing any more; the members elect one of themselves.
+            raft.become_follower(raft.term, raft::INVALID_ID);
+        }
+        Some(record)
+    }
+
     fn changed_role(&mut self) -> Option<Role> {
         let raft = &self.node.raft;
         let role = Role {
@@ -348,6 +624,9 @@ impl Group {
             leader: (raft.leader_id != raft::INVALID_ID).then_some(raft.leader_id),
             leads: raft.state == StateRole::Leader,
         };
+        if role.leads && !(self.role.leads && self.role.term == role.term) {
+            self.leads_since = self.now;
+        }
         (std::mem::replace(&mut self.role, role) != role).then_some(role)
     }
 }
@@ -358,4 +637,39 @@ fn read_at(state: &ReadState) -> Option<ReadAt> {
         number: u64::from_be_bytes(number),
         index: state.index,
     })
+}
+
+fn conf_change(step: Step) -> ConfChange {
+    let (kind, node) = match step {
+        Step::Learner(node) => (ConfChangeType::AddLearnerNode, node),
+        Step::Voter(node) => (ConfChangeType::AddNode, node),
+        Step::Remove(node) => (ConfChangeType::RemoveNode, node),
+    };
+    let mut change = ConfChange::default();
+    change.set_change_type(kind);
+    change.node_id = node;
+    change
+}
+
+/// The place and the members of a snapshot that the group has accepted.
+fn restart_of(ready: &Ready) -> Option<(Mark, Members)> {
+    let snapshot = ready.snapshot();
+    let metadata = snapshot.get_metadata();
+    let at = Mark {
+        index: metadata.index,
+        term: metadata.term,
+    };
+    if at.index == 0 {
+        return None;
+    }
+    let announced = rmp_serde::from_slice::<Announced>(&snapshot.data);
+    let members = announced.map_or_else(
+        |_| Members {
+            since: at.index,
+            voters: metadata.get_conf_state().voters.clone(),
+            learners: metadata.get_conf_state().learners.clone(),
+        },
+        |announced| announced.members,
+    );
+    Some((at, members))
 }

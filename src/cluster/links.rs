@@ -163,6 +163,13 @@ impl Links {
         peer.is_some_and(|peer| peer.queue.load().is_some())
     }
 
+    /// The nodes that are connected.
+    pub fn connected(&self) -> Vec<NodeId> {
+        let peers = self.shared.peers.iter();
+        let connected = peers.filter(|(_, peer)| peer.queue.load().is_some());
+        connected.map(|(node, _)| *node).collect()
+    }
+
     pub fn counts(&self) -> &Counts {
         &self.shared.counts
     }

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use raft::eraftpb::{Entry, HardState};
+use raft::eraftpb::{Entry, EntryType, HardState};
 
 use super::{
     GroupId,
-    group_log::{Kept, LogBatch, LogDisk, Mark, Record},
+    group_log::{Kept, LogBatch, LogDisk, Mark, Members, Record},
 };
 use crate::store::{
     Batch, Engine, EngineError, SharedResources,
@@ -68,8 +68,16 @@ impl LogDisk for LogStore {
             }
             None => 0,
         };
+        let members: Option<Members> = match self.0.get(&log_keys::members(&bytes))? {
+            Some(value) => {
+                let decoded = rmp_serde::from_slice(&value);
+                Some(decoded.map_err(|_| damaged(group, "its members cannot be read"))?)
+            }
+            None => None,
+        };
         Ok(Some(Kept {
             applied,
+            members,
             hard_state: HardState {
                 term,
                 vote,
@@ -126,7 +134,9 @@ fn record_into(group: &GroupBytes, record: Record, out: &mut Batch) {
             let mut next = 0;
             for entry in entries {
                 next = entry.index + 1;
-                let value = log_keys::encode_entry(entry.term, &entry.context, &entry.data);
+                let changes = entry.get_entry_type() != EntryType::EntryNormal;
+                let value =
+                    log_keys::encode_entry(changes, entry.term, &entry.context, &entry.data);
                 out.put(log_keys::entry(group, entry.index), value);
             }
             if next <= last {
@@ -157,7 +167,20 @@ fn record_into(group: &GroupBytes, record: Record, out: &mut Batch) {
         Record::Applied(index) => {
             out.put(log_keys::applied(group), log_keys::encode_numbers([index]));
         }
+        Record::Members(members) => {
+            let value =
+                rmp_serde::to_vec(&members).expect("a struct of numbers has a MessagePack form");
+            out.put(log_keys::members(group), value);
+        }
+        Record::Restart { at, last } => {
+            out.delete_range(log_keys::entry(group, 0), log_keys::entry(group, last + 1));
+            out.put(
+                log_keys::truncated(group),
+                log_keys::encode_numbers([at.index, at.term]),
+            );
+        }
         Record::Remove => {
+            out.delete(log_keys::members(group));
             out.delete_range(log_keys::entry(group, 0), log_keys::entry(group, u64::MAX));
             out.delete(log_keys::hard_state(group));
             out.delete(log_keys::truncated(group));
@@ -175,16 +198,20 @@ fn group_bytes(group: GroupId) -> GroupBytes {
 }
 
 fn decode(group: GroupId, key: &[u8], value: &[u8]) -> Result<Entry, EngineError> {
-    let (index, (term, context, data)) = log_keys::entry_index(key)
+    let (index, (changes, term, context, data)) = log_keys::entry_index(key)
         .zip(log_keys::decode_entry(value))
         .ok_or_else(|| damaged(group, "an entry cannot be read"))?;
-    Ok(Entry {
+    let mut entry = Entry {
         index,
         term,
         context: Bytes::copy_from_slice(context),
         data: Bytes::copy_from_slice(data),
         ..Entry::default()
-    })
+    };
+    if changes {
+        entry.set_entry_type(EntryType::EntryConfChange);
+    }
+    Ok(entry)
 }
 
 fn damaged(group: GroupId, what: &str) -> EngineError {

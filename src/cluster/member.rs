@@ -1,23 +1,63 @@
 //! A node as a member of its cluster: its Raft groups, its connections, and questions to the others.
 
-use std::{collections::BTreeMap, io, net::TcpListener, sync::Arc};
+use std::{collections::BTreeMap, io, net::TcpListener, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
 use super::{
-    NodeId,
+    GroupId, NodeId,
     calls::{Calls, NoAnswer},
     driver::{Driver, Plan},
-    group_log::LogDisk,
+    group_log::{BEGINNING, Begin, LogDisk, Members},
     handshake::Identity,
     links::{Arrival, Counts, Links},
-    parcel::Parcel,
+    parcel::{Parcel, Question},
+    snapshots::Snapshots,
     timekeeper::{Clocks, Timekeeper},
 };
+use crate::store::EngineError;
 
 /// Answers a question of another node by calling back once.
 pub type Answerer = Box<dyn Fn(NodeId, Bytes, Reply) + Send + Sync>;
 pub type Reply = Box<dyn FnOnce(Bytes) + Send>;
+
+/// How often the others are asked whether there is a cluster.
+const BEGIN_POLL: Duration = Duration::from_millis(50);
+const BEGUN: &[u8] = b"begun";
+const NEW: &[u8] = b"new";
+
+fn members_of(driver: &Driver) -> Bytes {
+    let status = driver.status();
+    let members = status.iter().map(|group| (group.group, &group.members));
+    rmp_serde::to_vec(&members.collect::<Vec<_>>())
+        .expect("a list of numbers has a MessagePack form")
+        .into()
+}
+
+/// The newest members of a group that a majority of themselves knows of. A change that only the leader knows to be committed could be forgotten with its disk, and the
+/// others would go on to wait for those who left.
+fn known_to_most(told: &BTreeMap<NodeId, Members>) -> Option<Members> {
+    let known = told.values().filter(|members| {
+        let knows = |voter: &&NodeId| {
+            let theirs = told.get(voter);
+            theirs.is_some_and(|theirs| theirs.since >= members.since)
+        };
+        members.voters.iter().filter(knows).count() > members.voters.len() / 2
+    });
+    known.max_by_key(|members| members.since).cloned()
+}
+
+/// Whether anything was ever written to the catalog's log.
+fn begun(log: &dyn LogDisk) -> Bytes {
+    let answer = match log.load(GroupId::META) {
+        Ok(None) => NEW,
+        Ok(Some(kept)) if kept.last == BEGINNING => NEW,
+        Ok(Some(kept)) if kept.last.index == 0 => NEW,
+        Ok(Some(_)) => BEGUN,
+        Err(_) => b"",
+    };
+    Bytes::from_static(answer)
+}
 
 pub struct Member {
     pub node: NodeId,
@@ -35,19 +75,22 @@ impl Member {
         members: BTreeMap<NodeId, String>,
         listener: TcpListener,
         disk: Arc<dyn LogDisk>,
+        snapshots: Arc<Snapshots>,
         clocks: Box<dyn Clocks>,
         answerer: Answerer,
+        orders: Answerer,
     ) -> io::Result<Self> {
         let node = identity.node;
         let (driver, waiting) = Driver::new();
         let calls = Arc::new(Calls::default());
-        let time = Arc::new(Timekeeper::new(clocks, members.len()));
+        let time = Arc::new(Timekeeper::new(clocks, node));
         let mut peers = members.clone();
         peers.remove(&node);
         let links = Arc::new_cyclic(|links: &std::sync::Weak<Links>| {
             let links = links.clone();
             let (driver, calls) = (driver.clone(), Arc::clone(&calls));
             let time = Arc::clone(&time);
+            let (offered, log) = (Arc::clone(&snapshots), Arc::clone(&disk));
             let inbox = move |from, arrival| match arrival {
                 Arrival::Parcel(Parcel::Raft(times, letters)) => {
                     time.hear(from, times);
@@ -63,7 +106,20 @@ impl Member {
                             links.send(from, &Parcel::Answer(number, answer));
                         }
                     };
-                    answerer(from, question, Box::new(reply));
+                    match question {
+                        Question::Request(request) => answerer(from, request, Box::new(reply)),
+                        Question::Order(order) => orders(from, order, Box::new(reply)),
+                        Question::Members => reply(members_of(&driver)),
+                        // Both wait for the disk.
+                        Question::Snapshot(piece) => {
+                            let snapshots = Arc::clone(&offered);
+                            tokio::task::spawn_blocking(move || reply(snapshots.answer(&piece)));
+                        }
+                        Question::Begun => {
+                            let log = Arc::clone(&log);
+                            tokio::task::spawn_blocking(move || reply(begun(&*log)));
+                        }
+                    }
                 }
                 Arrival::Parcel(Parcel::Alive) => {}
                 Arrival::Gone => {
@@ -76,8 +132,9 @@ impl Member {
         links.start(listener)?;
         let plan = Plan {
             node,
-            voters: members.keys().copied().collect(),
             appliers: std::thread::available_parallelism().map_or(1, usize::from),
+            snapshots,
+            calls: Arc::clone(&calls),
         };
         driver.start(waiting, plan, disk, Arc::clone(&links), time);
         Ok(Self {
@@ -89,8 +146,60 @@ impl Member {
         })
     }
 
-    pub async fn ask(&self, node: NodeId, question: Bytes) -> Result<Bytes, NoAnswer> {
+    pub async fn ask(&self, node: NodeId, question: Question) -> Result<Bytes, NoAnswer> {
         self.calls.ask(&self.links, node, question).await
+    }
+
+    /// Asks what the other node's answerer answers.
+    pub async fn request(&self, node: NodeId, request: Bytes) -> Result<Bytes, NoAnswer> {
+        self.ask(node, Question::Request(request)).await
+    }
+
+    /// How this node's replica of the catalog begins. A node that has nothing may be new like all the others, or may have lost all it had: only in the first case it
+    /// may begin the cluster with them. So it waits until somebody knows a cluster, or until a majority knows none.
+    pub async fn beginning(&self, disk: &dyn LogDisk) -> Result<Begin, EngineError> {
+        let voters: Vec<NodeId> = self.members.keys().copied().collect();
+        if disk.load(GroupId::META)?.is_some() {
+            return Ok(Begin::With(voters));
+        }
+        loop {
+            let others = voters.iter().filter(|node| **node != self.node);
+            let asked = others.map(|node| self.ask(*node, Question::Begun));
+            let answers = futures_util::future::join_all(asked).await;
+            let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
+            if answers.iter().any(|answer| answer.as_ref() == BEGUN) {
+                return Ok(Begin::Blank);
+            }
+            let new = answers.iter().filter(|answer| answer.as_ref() == NEW);
+            if 1 + new.count() > voters.len() / 2 {
+                return Ok(Begin::With(voters));
+            }
+            tokio::time::sleep(BEGIN_POLL).await;
+        }
+    }
+
+    /// Who the members of all groups are, as far as a majority of them knows it.
+    pub async fn group_members(&self) -> BTreeMap<GroupId, Members> {
+        let nodes: Vec<NodeId> = self.members.keys().copied().collect();
+        let asked = nodes.iter().map(|&node| async move {
+            match node == self.node {
+                true => Ok(members_of(&self.driver)),
+                false => self.ask(node, Question::Members).await,
+            }
+        });
+        let answers = futures_util::future::join_all(asked).await;
+        let mut told: BTreeMap<GroupId, BTreeMap<NodeId, Members>> = BTreeMap::new();
+        for (node, answer) in nodes.into_iter().zip(answers) {
+            let answer = answer.unwrap_or_default();
+            let groups = rmp_serde::from_slice::<Vec<(GroupId, Members)>>(&answer);
+            for (group, members) in groups.unwrap_or_default() {
+                told.entry(group).or_default().insert(node, members);
+            }
+        }
+        let settled = told
+            .into_iter()
+            .filter_map(|(group, told)| Some((group, known_to_most(&told)?)));
+        settled.collect()
     }
 
     pub fn is_connected(&self, node: NodeId) -> bool {
@@ -99,5 +208,35 @@ impl Member {
 
     pub fn counts(&self) -> &Counts {
         self.links.counts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_count_when_a_majority_of_them_knows_of_the_change() {
+        let members = |since, voters: &[NodeId]| Members {
+            since,
+            voters: voters.to_vec(),
+            learners: Vec::new(),
+        };
+        let (old, new) = (members(5, &[1, 2, 3, 4]), members(9, &[1, 2, 3]));
+        let told = |reports: &[(NodeId, &Members)]| {
+            let reports = reports.iter();
+            reports
+                .map(|(node, members)| (*node, (*members).clone()))
+                .collect()
+        };
+        let one = told(&[(1, &new), (2, &old), (3, &old), (4, &old)]);
+        assert_eq!(known_to_most(&one), Some(old.clone()));
+        let two = told(&[(1, &new), (2, &new), (3, &old), (4, &old)]);
+        assert_eq!(known_to_most(&two), Some(new.clone()));
+        assert_eq!(
+            known_to_most(&told(&[(1, &new)])),
+            None,
+            "one is no majority"
+        );
     }
 }

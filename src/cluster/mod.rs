@@ -19,6 +19,7 @@ pub mod parcel;
 pub mod reads;
 pub mod replicas;
 pub mod shared_time;
+pub mod snapshots;
 pub mod timekeeper;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What frames carry: the messages of Raft groups in a form of our own, apart from the types of the Raft library.
 
 use bytes::Bytes;
-use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType, Snapshot};
 use serde::{Deserialize, Serialize};
 
 use super::{GroupId, shared_time::Times};
@@ -11,10 +11,34 @@ pub enum Parcel {
     /// Messages of Raft groups, in order, and what the sender knows of the time.
     Raft(Times, Vec<Letter>),
     /// Something that the other node is asked to do, with a number that its answer carries.
-    Question(u64, Bytes),
+    Question(u64, Question),
     Answer(u64, Bytes),
     /// The sender is there.
     Alive,
+}
+
+/// What one node asks another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Question {
+    /// A request of a client, which the gateway answers.
+    Request(Bytes),
+    /// A piece of a snapshot.
+    Snapshot(Piece),
+    /// Who the members of its groups are.
+    Members,
+    /// An order of the operator, for the node that leads the catalog.
+    Order(Bytes),
+    /// Whether the cluster has been begun, as far as the node knows: whether there is anything in its catalog's log.
+    Begun,
+}
+
+/// A piece of a copy that a node offers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Piece {
+    pub group: GroupId,
+    pub id: u64,
+    /// A file and the place in it; `None`: the list of all files.
+    pub file: Option<(String, u64)>,
 }
 
 impl Parcel {
@@ -44,10 +68,51 @@ pub struct Letter {
     reject_hint: u64,
     context: Bytes,
     priority: i64,
+    snapshot: Option<LetterSnapshot>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct LetterSnapshot {
+    index: u64,
+    term: u64,
+    voters: Vec<u64>,
+    learners: Vec<u64>,
+    data: Bytes,
+}
+
+impl LetterSnapshot {
+    fn new(snapshot: &Snapshot) -> Option<Self> {
+        let metadata = snapshot.get_metadata();
+        let members = metadata.get_conf_state();
+        (metadata.index > 0).then(|| Self {
+            index: metadata.index,
+            term: metadata.term,
+            voters: members.voters.clone(),
+            learners: members.learners.clone(),
+            data: snapshot.data.clone(),
+        })
+    }
+
+    fn open(self) -> Snapshot {
+        let mut snapshot = Snapshot {
+            data: self.data,
+            ..Snapshot::default()
+        };
+        let metadata = snapshot.mut_metadata();
+        metadata.index = self.index;
+        metadata.term = self.term;
+        metadata.set_conf_state(ConfState {
+            voters: self.voters,
+            learners: self.learners,
+            ..ConfState::default()
+        });
+        snapshot
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct LetterEntry {
+    changes_members: bool,
     term: u64,
     index: u64,
     data: Bytes,
@@ -57,6 +122,7 @@ struct LetterEntry {
 impl Letter {
     pub fn new(group: GroupId, message: Message) -> Self {
         let kind = message.get_msg_type() as u8;
+        let snapshot = LetterSnapshot::new(message.get_snapshot());
         let Message {
             to,
             from,
@@ -73,6 +139,7 @@ impl Letter {
             ..
         } = message;
         let entries = entries.into_iter().map(|entry| LetterEntry {
+            changes_members: entry.get_entry_type() != EntryType::EntryNormal,
             term: entry.term,
             index: entry.index,
             data: entry.data,
@@ -93,6 +160,7 @@ impl Letter {
             reject_hint,
             context,
             priority,
+            snapshot,
         }
     }
 
@@ -128,7 +196,11 @@ impl Letter {
         message.priority = self.priority;
         let entries = self.entries.into_iter().map(|letter| {
             let mut entry = Entry::default();
-            entry.set_entry_type(EntryType::EntryNormal);
+            entry.set_entry_type(if letter.changes_members {
+                EntryType::EntryConfChange
+            } else {
+                EntryType::EntryNormal
+            });
             entry.term = letter.term;
             entry.index = letter.index;
             entry.data = letter.data;
@@ -136,12 +208,19 @@ impl Letter {
             entry
         });
         message.entries = entries.collect::<Vec<_>>().into();
+        if let Some(snapshot) = self.snapshot {
+            message.set_snapshot(snapshot.open());
+        }
         Some((self.group, message))
     }
 }
 
-/// What nodes say to each other; everything else a group says to itself only.
-const KINDS: [MessageType; 11] = [
+/// What nodes say to each other; everything else a group says to itself only. Of what the library tells itself, two are said between nodes too, in a sense of our own:
+/// see [`super::group::Group::step`].
+const KINDS: [MessageType; 14] = [
+    MessageType::MsgSnapshot,
+    MessageType::MsgSnapStatus,
+    MessageType::MsgUnreachable,
     MessageType::MsgAppend,
     MessageType::MsgAppendResponse,
     MessageType::MsgRequestVote,
@@ -162,7 +241,9 @@ mod tests {
     use super::*;
 
     fn times() -> Times {
-        crate::cluster::shared_time::SharedTime::new(1).tell(2, 5, 1_000)
+        let mut time = crate::cluster::shared_time::SharedTime::new(1);
+        time.set_groups([vec![1]].into());
+        time.tell(2, 5, 1_000)
     }
 
     fn sample() -> Message {
@@ -186,7 +267,21 @@ mod tests {
         message.reject_hint = 9;
         message.priority = -1;
         message.context = Bytes::from_static(b"lease");
-        message.entries = vec![entry].into();
+        let mut change = entry.clone();
+        change.set_entry_type(EntryType::EntryConfChange);
+        message.entries = vec![entry, change].into();
+        let mut snapshot = Snapshot {
+            data: Bytes::from_static(b"id"),
+            ..Snapshot::default()
+        };
+        snapshot.mut_metadata().index = 8;
+        snapshot.mut_metadata().term = 2;
+        snapshot.mut_metadata().set_conf_state(ConfState {
+            voters: vec![1, 2],
+            learners: vec![3],
+            ..ConfState::default()
+        });
+        message.set_snapshot(snapshot);
         message
     }
 
@@ -208,6 +303,7 @@ mod tests {
     fn a_question_without_a_number_is_not_taken() {
         let mut message = sample();
         message.set_msg_type(MessageType::MsgReadIndex);
+        message.entries.truncate(1);
         assert!(Letter::new(GroupId::META, message.clone()).open().is_some());
         message.entries = Vec::new().into();
         assert_eq!(Letter::new(GroupId::META, message).open(), None);
@@ -219,10 +315,8 @@ mod tests {
             MessageType::MsgHup,
             MessageType::MsgBeat,
             MessageType::MsgPropose,
-            MessageType::MsgUnreachable,
-            MessageType::MsgSnapStatus,
             MessageType::MsgCheckQuorum,
-            MessageType::MsgSnapshot,
+            MessageType::MsgTransferLeader,
         ] {
             let mut message = sample();
             message.set_msg_type(kind);

@@ -13,8 +13,8 @@ use raft::eraftpb::Message;
 
 use super::{
     GroupId, NodeId,
-    group::{Committed, Group, NotProposed, Progress, ReadAt, Role},
-    group_log::{LogBatch, LogDisk, Record},
+    group::{Aim, Committed, Group, NotProposed, Progress, ReadAt, Role},
+    group_log::{Begin, Keep, LogBatch, LogDisk, Record},
 };
 use crate::store::{EngineError, engine::Durability};
 
@@ -22,10 +22,14 @@ pub struct Replicas {
     node: NodeId,
     disk: Arc<dyn LogDisk>,
     groups: BTreeMap<GroupId, Group>,
+    ticks: u64,
     /// Groups that may have something to say.
     touched: BTreeSet<GroupId>,
     /// What is written with the next round; it is in no hurry.
     later: LogBatch,
+    /// What groups say beside what the Raft library lets them say.
+    asides: Vec<(GroupId, Message)>,
+    keep: Keep,
 }
 
 /// Takes what groups want to say to other nodes.
@@ -42,6 +46,12 @@ pub struct Round {
     pub committed: Vec<(GroupId, Vec<Committed>)>,
     pub roles: Vec<(GroupId, Role)>,
     pub reads: Vec<(GroupId, ReadAt)>,
+    /// Groups whose state machine must go on from a snapshot of this index, before what is committed.
+    pub restored: Vec<(GroupId, u64)>,
+    /// Groups of which a copy of the state machine is wanted.
+    pub wanted: Vec<GroupId>,
+    /// Whether some group has other members than before.
+    pub members_changed: bool,
     /// Whether it waited for the disk.
     pub synced: bool,
 }
@@ -52,23 +62,40 @@ impl Replicas {
             node,
             disk,
             groups: BTreeMap::new(),
+            ticks: 0,
             touched: BTreeSet::new(),
             later: LogBatch::default(),
+            asides: Vec::new(),
+            keep: Keep::default(),
         }
     }
 
+    /// Keeps so much of the logs for those who lack it.
+    #[cfg(test)]
+    pub fn keeping(mut self, keep: Keep) -> Self {
+        self.keep = keep;
+        self
+    }
+
     /// Takes up a group where its log and its state machine stand, or begins it.
-    pub fn add(&mut self, id: GroupId, voters: &[NodeId], applied: u64) -> Result<(), EngineError> {
+    pub fn add(&mut self, id: GroupId, begin: &Begin, applied: u64) -> Result<(), EngineError> {
+        if !self.later.records.is_empty() {
+            // What a group of that name has left is gone before it is looked for.
+            let later = std::mem::take(&mut self.later);
+            self.disk.write(later, Durability::Buffered)?;
+        }
         let disk = Arc::clone(&self.disk);
-        let group = Group::open(id, self.node, disk, voters, applied)?;
+        let (group, records) = Group::open(id, self.node, disk, begin, applied, self.keep)?;
+        let records = records.into_iter().map(|record| (id, record));
+        self.later.records.extend(records);
         self.groups.insert(id, group);
         self.touched.insert(id);
         Ok(())
     }
 
-    /// Forgets a group and its log.
+    /// Forgets a group and its log. What a crash has left of one that was forgotten before goes, too.
     pub fn remove(&mut self, id: GroupId) {
-        if self.groups.remove(&id).is_some() {
+        if self.groups.remove(&id).is_some() || matches!(self.disk.load(id), Ok(Some(_))) {
             self.later.records.push((id, Record::Remove));
         }
     }
@@ -81,6 +108,12 @@ impl Replicas {
         self.groups.iter().map(|(id, group)| (*id, group))
     }
 
+    /// The voters of all groups, each set of them once.
+    pub fn voters(&self) -> BTreeSet<Vec<NodeId>> {
+        let voters = self.groups.values().map(|group| &group.members().voters);
+        voters.cloned().collect()
+    }
+
     /// The group, which may have something to say after this.
     fn touch(&mut self, id: GroupId) -> Option<&mut Group> {
         let group = self.groups.get_mut(&id)?;
@@ -90,8 +123,9 @@ impl Replicas {
 
     /// Time passes for all groups.
     pub fn tick(&mut self) {
+        self.ticks += 1;
         for (id, group) in &mut self.groups {
-            group.tick();
+            group.tick(self.ticks);
             if group.has_ready() {
                 self.touched.insert(*id);
             }
@@ -100,7 +134,43 @@ impl Replicas {
 
     pub fn step(&mut self, id: GroupId, message: Message) {
         if let Some(group) = self.touch(id) {
-            group.step(message);
+            let reply = group.step(message);
+            self.asides.extend(reply.map(|reply| (id, reply)));
+        }
+    }
+
+    /// Says to another node that the snapshot it has announced could not be had.
+    pub fn decline(&mut self, id: GroupId, announced: &Message) {
+        let mut message = Message::default();
+        message.set_msg_type(raft::eraftpb::MessageType::MsgSnapStatus);
+        message.from = announced.to;
+        message.to = announced.from;
+        message.term = announced.term;
+        message.reject = true;
+        self.asides.push((id, message));
+        self.touch(id);
+    }
+
+    /// Brings the members of a group closer to what they should be, if this node leads it.
+    pub fn pursue(&mut self, id: GroupId, aim: &Aim) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.pursue(aim);
+            if group.has_ready() {
+                self.touched.insert(id);
+            }
+        }
+    }
+
+    /// A copy of the state machine of a group, as of an index, may be fetched under this id.
+    pub fn set_offer(&mut self, id: GroupId, index: u64, copy: u64) {
+        if let Some(group) = self.touch(id) {
+            group.set_offer(index, copy);
+        }
+    }
+
+    pub fn withdraw_offer(&mut self, id: GroupId) {
+        if let Some(group) = self.touch(id) {
+            group.withdraw_offer();
         }
     }
 
@@ -160,10 +230,18 @@ impl Replicas {
         let mut batch = std::mem::take(&mut self.later);
         let mut pending = Vec::new();
         let mut synced = false;
+        let mut round = Round::default();
+        for (id, message) in self.asides.drain(..) {
+            post.send(id, message);
+        }
         for id in std::mem::take(&mut self.touched) {
-            if let Some(group) = self.groups.get_mut(&id)
-                && group.has_ready()
-            {
+            let Some(group) = self.groups.get_mut(&id) else {
+                continue;
+            };
+            if group.take_snapshot_wanted() {
+                round.wanted.push(id);
+            }
+            if group.has_ready() {
                 let (collected, must_sync) = group.collect(id, &mut batch, post);
                 pending.push((id, collected));
                 synced |= must_sync;
@@ -178,10 +256,7 @@ impl Replicas {
             };
             self.disk.write(batch, durability)?;
         }
-        let mut round = Round {
-            synced,
-            ..Round::default()
-        };
+        round.synced = synced;
         for (id, collected) in pending {
             let Some(group) = self.groups.get_mut(&id) else {
                 continue;
@@ -190,7 +265,19 @@ impl Replicas {
                 committed,
                 role,
                 reads,
+                restored,
+                members,
             } = group.kept(id, collected, post);
+            round.members_changed |= restored.is_some() || !members.is_empty();
+            if !members.is_empty() {
+                // No state machine may be further than what is known of its group's members.
+                let records = members.into_iter().map(|record| (id, record)).collect();
+                self.disk.write(LogBatch { records }, Durability::Synced)?;
+            }
+            round.restored.extend(restored.map(|index| (id, index)));
+            if group.take_snapshot_wanted() {
+                round.wanted.push(id);
+            }
             if !committed.is_empty() {
                 round.committed.push((id, committed));
             }
@@ -206,6 +293,6 @@ impl Replicas {
 
     /// Whether another round has something to do.
     pub fn is_busy(&self) -> bool {
-        !self.touched.is_empty() || !self.later.records.is_empty()
+        !self.touched.is_empty() || !self.later.records.is_empty() || !self.asides.is_empty()
     }
 }

@@ -1,12 +1,13 @@
 //! The time that the nodes of a cluster agree on: whoever leads next is never behind what an earlier leader has judged by.
 //!
 //! Each node tells the others what its wall clock says, and *wishes* for the middle of all of them, so that one clock that is wrong is outvoted. A node uses a time
-//! when a majority has heard the wish for it, counting from the moment at which it knows that; from then on time runs on by itself. Whoever has heard a wish never
-//! wishes for less. A new leader has spoken with a majority, one of which has heard what the old one used.
+//! when a majority of the voters of each of its groups has heard the wish for it, counting from the moment at which it knows that; from then on time runs on by itself.
+//! Whoever has heard a wish never wishes for less. A new leader has spoken with a majority, one of which has heard what the old one used. A group that the node has not
+//! heard a majority of does not count: the node cannot lead it.
 //!
 //! All times are milliseconds. An offset is what must be added to this node's monotonic clock. It knows no clock itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,12 +29,14 @@ struct Peer {
     wall: i64,
     /// Its latest wish.
     wished: Option<i64>,
-    /// Our latest wish that it has heard.
+    /// Our latest wish that it is known to have heard, as an offset from the moment at which that was known.
     heard: Option<i64>,
 }
 
 pub struct SharedTime {
-    majority: usize,
+    node: NodeId,
+    /// The voters of each group that the node has a replica of.
+    groups: BTreeSet<Vec<NodeId>>,
     peers: BTreeMap<NodeId, Peer>,
     /// The highest wish that is known of, as an offset. Never rounded up: nodes would push each other ahead, a little with every message.
     floor: Option<i64>,
@@ -43,15 +46,59 @@ pub struct SharedTime {
 }
 
 impl SharedTime {
-    /// Of a node in a cluster of so many, itself included.
-    pub fn new(nodes: usize) -> Self {
+    /// Of a node that has no replicas yet.
+    pub fn new(node: NodeId) -> Self {
         Self {
-            majority: nodes / 2 + 1,
+            node,
+            groups: BTreeSet::new(),
             peers: BTreeMap::new(),
             floor: None,
             told: None,
             used: None,
         }
+    }
+
+    /// From now on these are the voters of the groups that the node has a replica of.
+    pub fn set_groups(&mut self, groups: BTreeSet<Vec<NodeId>>) {
+        self.groups = groups;
+    }
+
+    /// The groups that a majority of the voters was heard of.
+    fn groups_in_touch(&self) -> impl Iterator<Item = &Vec<NodeId>> {
+        self.groups.iter().filter(|voters| {
+            let known = voters
+                .iter()
+                .filter(|voter| **voter == self.node || self.peers.contains_key(voter));
+            !voters.is_empty() && known.count() > voters.len() / 2
+        })
+    }
+
+    /// What a majority of the voters of a group has heard of, as an offset. `None`: not enough of them have heard of anything.
+    fn heard_by(&self, voters: &[NodeId]) -> Option<i64> {
+        let others = voters.iter().filter(|voter| **voter != self.node);
+        let mut heard: Vec<i64> = others
+            .filter_map(|voter| self.peers.get(voter)?.heard)
+            .collect();
+        heard.sort_unstable_by(|one, other| other.cmp(one));
+        let majority = voters.len() / 2 + 1;
+        // This node has heard of all that it wishes for.
+        match majority - usize::from(voters.contains(&self.node)) {
+            0 => Some(i64::MAX),
+            others => heard.get(others - 1).copied(),
+        }
+    }
+
+    /// Uses the time that all groups have heard of; `wish` is this node's own, as an offset.
+    fn agree(&mut self, wish: Option<i64>) {
+        let heard = self
+            .groups_in_touch()
+            .map(|voters| self.heard_by(voters))
+            .reduce(|one, other| one.zip(other).map(|(one, other)| one.min(other)));
+        let agreed = match heard.flatten() {
+            Some(i64::MAX) => wish,
+            agreed => agreed,
+        };
+        self.used = self.used.max(agreed);
     }
 
     /// What to add to the monotonic clock; `None` until there is agreement.
@@ -61,11 +108,14 @@ impl SharedTime {
 
     /// The middle of all clocks that are known of; of two the earlier.
     fn middle(&self, own: i64) -> Option<i64> {
-        let mut walls: Vec<i64> = self.peers.values().map(|peer| peer.wall).collect();
+        // Without a majority of some group nobody is led by this node.
+        self.groups_in_touch().next()?;
+        let voters: BTreeSet<&NodeId> = self.groups.iter().flatten().collect();
+        let members = self.peers.iter().filter(|(node, _)| voters.contains(node));
+        let mut walls: Vec<i64> = members.map(|(_, peer)| peer.wall).collect();
         walls.push(own);
         walls.sort_unstable();
-        let known = walls.len() >= self.majority;
-        walls.get((walls.len() - 1) / 2).copied().filter(|_| known)
+        walls.get((walls.len() - 1) / 2).copied()
     }
 
     /// What to tell a node.
@@ -76,11 +126,7 @@ impl SharedTime {
             let wish = floor + monotonic;
             self.told.map_or(wish, |told| told.max(wish))
         });
-        if self.majority == 1
-            && let Some(wish) = wish
-        {
-            self.use_at(wish, monotonic);
-        }
+        self.agree(wish.map(|wish| wish - monotonic));
         Times {
             wall,
             wish,
@@ -95,19 +141,10 @@ impl SharedTime {
         let peer = self.peers.entry(from).or_default();
         peer.wall = times.wall - late;
         peer.wished = peer.wished.max(times.wish);
-        peer.heard = peer.heard.max(times.heard);
+        peer.heard = peer.heard.max(times.heard.map(|heard| heard - monotonic));
         self.told = self.told.max(times.wish);
         self.floor = self.floor.max(times.wish.map(|wish| wish - late));
-        let mut heard: Vec<i64> = self.peers.values().filter_map(|peer| peer.heard).collect();
-        heard.sort_unstable_by(|one, other| other.cmp(one));
-        // With this node they are a majority.
-        if let Some(agreed) = self.majority.checked_sub(2).and_then(|at| heard.get(at)) {
-            self.use_at(*agreed, monotonic);
-        }
-    }
-
-    fn use_at(&mut self, time: i64, monotonic: i64) {
-        self.used = self.used.max(Some(time - monotonic));
+        self.agree(None);
     }
 }
 
@@ -131,8 +168,15 @@ mod tests {
         now
     }
 
+    /// A node that has replicas of groups with these voters.
+    fn node(node: NodeId, groups: &[&[NodeId]]) -> SharedTime {
+        let mut time = SharedTime::new(node);
+        time.set_groups(groups.iter().map(|voters| voters.to_vec()).collect());
+        time
+    }
+
     fn three() -> [SharedTime; 3] {
-        [3, 3, 3].map(SharedTime::new)
+        [0, 1, 2].map(|number| node(number, &[&[0, 1, 2]]))
     }
 
     #[test]
@@ -196,14 +240,56 @@ mod tests {
 
     #[test]
     fn without_a_majority_there_is_no_agreement() {
-        let mut alone = SharedTime::new(3);
+        let mut alone = node(0, &[&[0, 1, 2]]);
         assert_eq!(alone.tell(1, 0, 77).wish, None);
         assert_eq!(alone.offset(), None);
+        assert_eq!(SharedTime::new(1).tell(2, 0, 77).wish, None);
+    }
+
+    #[test]
+    fn a_time_is_used_only_when_every_group_has_heard_of_it() {
+        let (one, other) = ([0, 1, 2], [0, 3, 4]);
+        let mut nodes = [
+            node(0, &[&one, &other]),
+            node(1, &[&one]),
+            node(2, &[&one]),
+            node(3, &[&other]),
+            node(4, &[&other]),
+        ];
+        let now = talk(&mut nodes, &[0; 5], 0, 20);
+        let before = nodes[0].offset();
+        // Only the first three hear each other from now on, and their clocks jump.
+        talk(&mut nodes[..3], &[60_000; 3], now, 20);
+        assert_eq!(
+            nodes[0].offset(),
+            before,
+            "a leader of the other group may not know of it"
+        );
+        assert!(nodes[1].offset() > Some(59_000));
+        // Who has never heard of the other group need not wait for it.
+        let mut fresh = [node(0, &[&one, &other]), node(1, &[&one]), node(2, &[&one])];
+        talk(&mut fresh, &[0; 3], 0, 20);
+        assert!(fresh[0].offset().is_some());
+    }
+
+    #[test]
+    fn clocks_of_nodes_that_have_left_do_not_count() {
+        let mut nodes = three();
+        let now = talk(&mut nodes, &[0, 0, 0], 0, 20);
+        let [first, second, third] = &mut nodes;
+        for node in [&mut *first, &mut *second] {
+            node.set_groups([vec![0, 1]].into());
+        }
+        let times = third.tell(0, now, now + 60_000);
+        first.hear(2, times, now);
+        let times = second.tell(0, now, now + 60_000);
+        first.hear(1, times, now);
+        assert_eq!(first.middle(0), Some(0), "of two clocks the earlier");
     }
 
     #[test]
     fn a_cluster_of_one_agrees_with_itself() {
-        let mut alone = SharedTime::new(1);
+        let mut alone = node(1, &[&[1]]);
         alone.tell(2, 10, 77);
         assert_eq!(alone.offset(), Some(67));
     }

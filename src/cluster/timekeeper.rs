@@ -1,6 +1,9 @@
 //! Keeps the time that the nodes agree on: reads this node's clocks, and tells whoever gives out the time.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
 
 use super::{
     NodeId,
@@ -21,12 +24,16 @@ pub struct Timekeeper {
 }
 
 impl Timekeeper {
-    /// Of a node in a cluster of so many, itself included.
-    pub fn new(clocks: Box<dyn Clocks>, nodes: usize) -> Self {
+    pub fn new(clocks: Box<dyn Clocks>, node: NodeId) -> Self {
         Self {
             clocks,
-            shared: Mutex::new(SharedTime::new(nodes)),
+            shared: Mutex::new(SharedTime::new(node)),
         }
+    }
+
+    /// From now on these are the voters of the groups that the node has a replica of.
+    pub fn set_groups(&self, groups: BTreeSet<Vec<NodeId>>) {
+        self.shared().set_groups(groups);
     }
 
     fn shared(&self) -> MutexGuard<'_, SharedTime> {

@@ -158,6 +158,9 @@ pub struct Cluster {
     /// Name of the cluster; nodes of another one are refused.
     #[serde(deserialize_with = "checks::not_empty")]
     pub name: String,
+    /// On how many nodes each shard of a new container has a replica.
+    #[serde(deserialize_with = "checks::whole::<_, _, 1, 9>")]
+    pub replication: usize,
     /// File with the secret that all nodes share, at least 32 bytes.
     #[serde(with = "checks::optional_path")]
     pub key_file: Option<PathBuf>,
@@ -284,6 +287,7 @@ impl Default for Cluster {
             node: 0,
             members: String::new(),
             name: "bolide".to_owned(),
+            replication: 3,
             key_file: None,
         }
     }

@@ -10,9 +10,10 @@ use tracing::{info, warn};
 
 use super::{
     catalog_file,
-    cluster_split::{Cuts, is_being_cut},
+    cluster_split::{Cuts, forget_cut, is_being_cut},
     meta::Meta,
     progress,
+    shared::{place_shards, tell_aims},
     split::Splits,
 };
 use crate::{
@@ -65,6 +66,8 @@ pub struct Coordinator {
     pub(super) policy: Policy,
     pub(super) splits: Splits,
     pub(super) cuts: Cuts,
+    /// The other nodes are being asked how far moves are.
+    pub(super) looking_after_moves: bool,
 }
 
 /// Shards by container, in key order.
@@ -79,14 +82,24 @@ impl Coordinator {
         meta: Option<Arc<Meta>>,
     ) -> io::Result<Self> {
         let catalog = catalog_file::load(&folder)?;
-        host.remove_orphans(&catalog)?;
+        if let Some(meta) = &meta {
+            tell_aims(meta, &catalog);
+        }
+        let node = meta.as_ref().map(|meta| meta.own.node);
+        host.remove_orphans(&catalog, node)?;
         let mut shards = Shards::new();
         for container in catalog
             .databases
             .values()
             .flat_map(|database| database.containers.values())
         {
-            let opened = open_shards(&host, container);
+            let opened = match &meta {
+                None => open_shards(&host, container),
+                Some(meta) => {
+                    forget_cut(meta, container);
+                    place_shards(&host, meta, container, &[])
+                }
+            };
             // A crash between storing the catalog and telling the shards leaves them behind it. In a cluster their leaders see to that.
             let default = container.definition.default_ttl;
             let policy = &container.definition.indexing_policy;
@@ -110,6 +123,7 @@ impl Coordinator {
             policy,
             splits: Splits::default(),
             cuts: Cuts::default(),
+            looking_after_moves: false,
         };
         coordinator.publish();
         Ok(coordinator)
@@ -371,6 +385,7 @@ impl Handler<CreateContainer> for Coordinator {
             fixed => fixed,
         };
         let mut catalog = Catalog::clone(&self.catalog);
+        let id = definition.id.clone();
         let container = match catalog.create_container(
             &database,
             definition,
@@ -382,7 +397,11 @@ impl Handler<CreateContainer> for Coordinator {
             Err(error) => return refuse(error),
         };
         let rid = container.rid;
-        if self.meta.is_some() {
+        if let Some(meta) = &self.meta {
+            meta.name_nodes(&mut catalog);
+            if let Err(error) = catalog.place(&database, &id, meta.own.replication) {
+                return refuse(error);
+            }
             return self.store_new(catalog, rid);
         }
         let host = Arc::clone(&self.host);

@@ -12,7 +12,7 @@ use crate::{
     router::RoutingTable,
     shard::{
         check::Outcome,
-        host::{Leader, ShardHandle},
+        host::{Leader, ShardHandle, group_of_range},
     },
 };
 
@@ -46,11 +46,14 @@ pub struct ReplicaCheck {
 /// Checks all shards, one after the other, so that no node reads more than one at a time.
 pub async fn check(table: &RoutingTable, member: &Member) -> Vec<ShardCheck> {
     let mut checks = Vec::new();
+    let members = member.group_members().await;
     let mut routes: Vec<_> = table.routes().collect();
     routes.sort_by(|one, other| one.name_path.cmp(&other.name_path));
     for route in routes {
         for shard in &route.shards {
-            let replicas = check_shard(shard, member).await;
+            let group = group_of_range(shard.facts.container, shard.facts.range_id);
+            let voters = members.get(&group).map(|members| members.voters.as_slice());
+            let replicas = check_shard(shard, member, voters.unwrap_or_default()).await;
             let first = replicas.first().and_then(|replica| replica.sha256.as_ref());
             let equal = first.is_some()
                 && replicas
@@ -67,11 +70,16 @@ pub async fn check(table: &RoutingTable, member: &Member) -> Vec<ShardCheck> {
     checks
 }
 
-async fn check_shard(shard: &Arc<ShardHandle>, member: &Member) -> Vec<ReplicaCheck> {
+/// Compares the replicas that have a say; one that is being filled has nothing to compare yet.
+async fn check_shard(
+    shard: &Arc<ShardHandle>,
+    member: &Member,
+    voters: &[NodeId],
+) -> Vec<ReplicaCheck> {
     let number = rand::random();
     let begun = begin(shard, member, number).await;
     let deadline = Instant::now() + CHECK_TIME_MAX;
-    let replicas = member.members.keys().map(|&node| {
+    let replicas = voters.iter().map(|&node| {
         let begun = begun.clone();
         async move {
             let outcome = match begun {
@@ -129,7 +137,7 @@ async fn begin(shard: &Arc<ShardHandle>, member: &Member, number: u64) -> Result
                 .map_err(|failure| failure.message),
             Some(Leader::Elsewhere(Some(node))) => {
                 let answer = member
-                    .ask(node, question(shard, number, true).encode())
+                    .request(node, question(shard, number, true).encode())
                     .await;
                 let answer = answer.map_err(|_| format!("node {node} does not answer"));
                 answer.and_then(|answer| {
@@ -159,7 +167,7 @@ async fn outcome(
             shard.checked(number)
         } else {
             let answer = member
-                .ask(node, question(shard, number, false).encode())
+                .request(node, question(shard, number, false).encode())
                 .await;
             answer
                 .ok()

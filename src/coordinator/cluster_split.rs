@@ -3,11 +3,16 @@
 //!
 //! Each step follows from the catalog and from the logs alone, so whoever leads goes on where another one has ended. Nothing is ever taken back.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use actix::{fut, prelude::*};
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -15,7 +20,7 @@ use super::{
     Coordinator,
     actor::remove_shards,
     meta::Meta,
-    questions::{self, Question},
+    questions::{self, Question, Sizes},
     shared::wait_for_nodes,
 };
 use crate::{
@@ -29,7 +34,7 @@ use crate::{
     },
     router::RoutingTable,
     shard::{
-        host::{Leader, ShardHandle},
+        host::{Leader, ShardHandle, group_of_range},
         split,
     },
     telemetry,
@@ -37,8 +42,10 @@ use crate::{
 
 /// How often it is looked how far a split has come.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-/// How long a node may take to say whether it has the parts.
+/// How long a node may take to say whether it has the parts, and how large its shards are.
 const ASK_TIME_MAX: Duration = Duration::from_millis(500);
+/// How long the others wait for a replica that does not split: the shard takes no writes meanwhile.
+const STRAGGLERS_TIME: Duration = Duration::from_secs(1);
 /// How long whoever asked for a split waits for it.
 const DONE_TIME_MAX: Duration = Duration::from_secs(60);
 const DONE_POLL: Duration = Duration::from_millis(10);
@@ -50,6 +57,16 @@ const LATECOMERS_TIME: Duration = Duration::from_secs(5);
 pub(super) struct Cuts {
     watch: Option<SpawnHandle>,
     asking: bool,
+    asking_sizes: bool,
+    /// Since when a majority has the parts of a shard, and others have not.
+    mostly_since: Option<Instant>,
+}
+
+impl Cuts {
+    fn is_patience_over(&mut self) -> bool {
+        let since = *self.mostly_since.get_or_insert_with(Instant::now);
+        since.elapsed() > STRAGGLERS_TIME
+    }
 }
 
 /// A range that is to be cut.
@@ -69,6 +86,15 @@ pub(super) fn is_being_cut(container: &Container) -> bool {
     container.ranges.iter().any(|range| range.cut.is_some())
 }
 
+/// A crash may have left the logs of ranges that were split before.
+pub(super) fn forget_cut(meta: &Meta, container: &Container) {
+    let ranges = container.ranges.iter();
+    let past: BTreeSet<u32> = ranges.flat_map(|range| range.parents.clone()).collect();
+    for range in past {
+        meta.driver.remove(group_of_range(container.rid, range));
+    }
+}
+
 /// Has the catalog say that a range is to be cut.
 #[derive(Message)]
 #[rtype(result = "Result<()>")]
@@ -83,9 +109,15 @@ impl Handler<Plan> for Coordinator {
 
     fn handle(&mut self, plan: Plan, _: &mut Self::Context) -> Self::Result {
         let mut catalog = Catalog::clone(&self.catalog);
-        let planned = self
-            .check_leads()
-            .and_then(|()| catalog.plan_cut(plan.container, plan.range_id, &plan.at));
+        let planned = self.check_leads().and_then(|()| {
+            let everywhere = self.meta.as_ref().map(|meta| meta.nodes(&catalog));
+            let Plan {
+                container,
+                range_id,
+                at,
+            } = &plan;
+            catalog.plan_cut(*container, *range_id, at, &everywhere.unwrap_or_default())
+        });
         AtomicResponse::new(match planned {
             Ok(cut) => {
                 info!(container = %plan.container, range = plan.range_id, parts = ?cut.parts, "shard is to be split");
@@ -103,14 +135,6 @@ impl Coordinator {
         if let Some((container, range, _)) = wanted(&self.catalog).first() {
             return Err(Error::unavailable(format!(
                 "partition key range {range} of '{container}' is being split; try again when that is done"
-            )));
-        }
-        let mut others = meta.member.members.keys();
-        let away =
-            others.find(|node| **node != meta.member.node && !meta.member.is_connected(**node));
-        if let Some(node) = away {
-            return Err(Error::unavailable(format!(
-                "node {node} is away; a shard is split when all of its replicas are there"
             )));
         }
         shard.check_led()
@@ -169,9 +193,41 @@ impl Coordinator {
         self.cuts.asking = true;
         let table = self.table();
         let asked = async move { carried_out(&meta, &table.load_full(), wanted).await };
-        context.spawn(asked.into_actor(self).map(|ready, coordinator, context| {
+        context.spawn(asked.into_actor(self).map(|carried, coordinator, context| {
             coordinator.cuts.asking = false;
-            coordinator.name_parts(&ready, context);
+            let Carried { mut out, mostly } = carried;
+            // Whoever does not come is filled by the others.
+            if mostly.is_empty() {
+                coordinator.cuts.mostly_since = None;
+            } else if coordinator.cuts.is_patience_over() {
+                out.extend(mostly);
+            }
+            coordinator.name_parts(&out, context);
+        }));
+    }
+
+    /// Asks the other nodes how large the shards are that this one has no replica of.
+    pub(super) fn ask_sizes(&mut self, context: &mut Context<Self>) {
+        let mut shards = self.shards.values().flatten();
+        let some_elsewhere = shards.any(|shard| shard.remote().is_some());
+        let Some(meta) = self.meta.clone().filter(|_| some_elsewhere) else {
+            return;
+        };
+        if std::mem::replace(&mut self.cuts.asking_sizes, true) {
+            return;
+        }
+        let nodes = meta.nodes(&self.catalog);
+        let asked = async move {
+            let asked = nodes.iter().map(|&node| sizes_at(&meta, node));
+            join_all(asked).await.into_iter().flatten()
+        };
+        context.spawn(asked.into_actor(self).map(|sizes, coordinator, _| {
+            coordinator.cuts.asking_sizes = false;
+            coordinator.splits.elsewhere = sizes
+                .filter_map(|(container, range, bytes)| {
+                    Some(((ContainerRid::parse(&container)?, range), bytes))
+                })
+                .collect();
         }));
     }
 
@@ -198,64 +254,29 @@ impl Coordinator {
             Err(failure) => warn!(%failure, "the parts of a shard could not be named yet"),
         }));
     }
-
-    /// Whether this node has all that a catalog names, so that it can be put in force.
-    pub(super) fn check_parts(&self, catalog: &Catalog) -> Result<()> {
-        for (rid, shards) in &self.shards {
-            let known = all_of(shards);
-            let container = catalog.container_by_rid(*rid);
-            let mut ranges = container
-                .into_iter()
-                .flat_map(|container| &container.ranges);
-            if let Some(range) = ranges.find(|range| !known.contains_key(&range.id)) {
-                return Err(Error::unavailable(format!(
-                    "this node does not have the partition key range {} of '{rid}' yet",
-                    range.id
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// Puts parts in the place of shards that the catalog names no more. Those shards, each with its heirs.
-    pub(super) fn take_cut(&mut self) -> Vec<(Arc<ShardHandle>, Vec<Arc<ShardHandle>>)> {
-        let mut cut = Vec::new();
-        for (rid, shards) in &mut self.shards {
-            let Some(container) = self.catalog.container_by_rid(*rid) else {
-                continue;
-            };
-            let mut known = all_of(shards);
-            let ids = container.ranges.iter().map(|range| range.id);
-            let named: Vec<Arc<ShardHandle>> = ids.filter_map(|id| known.remove(&id)).collect();
-            let unnamed = known.into_values();
-            // Parts of what is still whole in the catalog wait for their time.
-            let past = unnamed.filter(|shard| !named.iter().any(|one| is_part_of(shard, one)));
-            cut.extend(past.map(|shard| {
-                let heirs = named.iter();
-                let heirs = heirs.filter(|heir| is_part_of(heir, &shard));
-                let heirs = heirs.cloned().collect();
-                (shard, heirs)
-            }));
-            *shards = named;
-        }
-        cut
-    }
 }
 
-fn is_part_of(part: &ShardHandle, whole: &ShardHandle) -> bool {
+pub(super) fn is_part_of(part: &ShardHandle, whole: &ShardHandle) -> bool {
     part.facts.parents.contains(&whole.facts.range_id)
 }
 
 /// Shards and what they were cut into, by the ids of their ranges.
-fn all_of(shards: &[Arc<ShardHandle>]) -> BTreeMap<u32, Arc<ShardHandle>> {
+pub(super) fn all_of(shards: &[Arc<ShardHandle>]) -> BTreeMap<u32, Arc<ShardHandle>> {
     let all = shards.iter().flat_map(ShardHandle::with_parts);
     all.map(|shard| (shard.facts.range_id, shard)).collect()
 }
 
+/// A shard that was split, and what is in its place.
+pub(super) type Split = (Arc<ShardHandle>, Vec<Arc<ShardHandle>>);
+
 /// Lets shards that were split hand over what waits for them, and removes them some time later.
-pub(super) fn retire(cut: Vec<(Arc<ShardHandle>, Vec<Arc<ShardHandle>>)>) {
+pub(super) fn retire(cut: Vec<Split>) {
     for (shard, heirs) in cut {
+        let is_here = shard.remote().is_none();
         shard.retire(heirs);
+        if !is_here {
+            continue;
+        }
         actix::spawn(async move {
             tokio::time::sleep(LATECOMERS_TIME).await;
             remove_shards(vec![shard]).await;
@@ -271,12 +292,13 @@ async fn middle(
 ) -> Result<Epk> {
     match shard.leader() {
         Some(Leader::Here) => middle_here(shard, definition).await,
+        // A node that has no replica knows one that has; that one can tell as well.
         Some(Leader::Elsewhere(Some(node))) => {
             let question = Question::Middle {
                 container: shard.facts.container.to_text(),
                 range: shard.facts.range_id,
             };
-            let answer = meta.member.ask(node, question.encode()).await;
+            let answer = meta.member.request(node, question.encode()).await;
             let silent = |_| Error::unavailable(format!("node {node} does not answer"));
             questions::decode_answer(&answer.map_err(silent)?)
         }
@@ -309,7 +331,7 @@ async fn until_cut(
         let container = container.ok_or_else(|| no_range(range_id))?;
         let mut ranges = container.ranges.iter();
         if ranges.all(|range| range.id != range_id) {
-            wait_for_nodes(meta, rid, catalog.version, Instant::now()).await;
+            wait_for_nodes(meta, rid, &catalog, Instant::now()).await;
             let parts = container.ranges.iter();
             let parts = parts.filter(|range| range.parents.last() == Some(&range_id));
             return Ok(parts.map(|range| range.id).collect());
@@ -323,30 +345,55 @@ async fn until_cut(
     }
 }
 
+/// What the nodes say of the splits that are wanted.
+#[derive(Default)]
+struct Carried {
+    /// Everybody has the parts.
+    out: Vec<Wanted>,
+    /// A majority has.
+    mostly: Vec<Wanted>,
+}
+
 /// Which of these splits the nodes have carried out.
-async fn carried_out(meta: &Meta, table: &RoutingTable, wanted: Vec<Wanted>) -> Vec<Wanted> {
-    let mut done = Vec::new();
+async fn carried_out(meta: &Meta, table: &RoutingTable, wanted: Vec<Wanted>) -> Carried {
+    let mut carried = Carried::default();
     for (rid, range_id, cut) in wanted {
         let question = Question::Parted {
             container: rid.to_text(),
             range: range_id,
         };
-        let nodes = meta.member.members.keys();
-        let asked = nodes.map(|&node| has_parts(meta, table, node, &question));
-        let answers = join_all(asked).await;
-        if answers.into_iter().all(|parted| parted) {
-            done.push((rid, range_id, cut));
+        let nodes = &cut.replicas;
+        let asked = nodes
+            .iter()
+            .map(|&node| has_parts(meta, table, node, &question));
+        let have = join_all(asked).await.into_iter().filter(|has| *has).count();
+        if have == nodes.len() {
+            carried.out.push((rid, range_id, cut));
+        } else if have > nodes.len() / 2 {
+            carried.mostly.push((rid, range_id, cut));
         }
     }
-    done
+    carried
 }
 
 async fn has_parts(meta: &Meta, table: &RoutingTable, node: NodeId, question: &Question) -> bool {
     if node == meta.member.node {
         return question.parted(table);
     }
-    let asked = meta.member.ask(node, question.encode());
+    ask(meta, node, question).await == Some(true)
+}
+
+async fn sizes_at(meta: &Meta, node: NodeId) -> Sizes {
+    if node == meta.member.node {
+        return Sizes::default();
+    }
+    let answer = ask(meta, node, &Question::Sizes).await;
+    answer.unwrap_or_default()
+}
+
+/// What another node answers soon.
+async fn ask<T: DeserializeOwned>(meta: &Meta, node: NodeId, question: &Question) -> Option<T> {
+    let asked = meta.member.request(node, question.encode());
     let answer = tokio::time::timeout(ASK_TIME_MAX, asked).await;
-    let answer = answer.ok().and_then(std::result::Result::ok);
-    answer.is_some_and(|answer| matches!(rmp_serde::from_slice(&answer), Ok(true)))
+    rmp_serde::from_slice(&answer.ok()?.ok()?).ok()
 }

@@ -1,8 +1,9 @@
 //! The catalog of a cluster: the state machine of the meta group. Each entry of its log is a whole catalog, which is small.
 
 use std::{
-    collections::VecDeque,
-    path::PathBuf,
+    collections::{BTreeMap, VecDeque},
+    io::Write as _,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -21,11 +22,12 @@ use crate::{
         GroupId, NodeId,
         driver::{Driver, StateMachine},
         group::{Committed, NotProposed, Role},
-        group_log::{LogBatch, LogDisk, Record},
+        group_log::{Begin, LogBatch, LogDisk, Record},
         member::Member,
+        snapshots::Snapshots,
     },
     model::{
-        catalog::Catalog,
+        catalog::{Catalog, Range},
         error::{Error, Result},
     },
     router::RoutingTable,
@@ -40,12 +42,26 @@ const RENEW_EVERY: Duration = Duration::from_millis(500);
 const CONFIRM_TIME_MAX: Duration = Duration::from_secs(2);
 /// How often it is looked whether this node has caught up.
 const CATCH_UP_POLL: Duration = Duration::from_millis(5);
+/// Remembers which catalog filled this node when it had none: see [`Meta::filled`].
+const FILLED: &str = "filled";
+
+/// A node of a cluster, as it was told to be.
+#[derive(Clone, Debug)]
+pub struct Own {
+    pub node: NodeId,
+    /// The nodes that begin the cluster together, with their addresses.
+    pub members: BTreeMap<NodeId, String>,
+    /// Replicas of each range of a new container.
+    pub replication: usize,
+}
 
 pub struct Meta {
+    pub own: Own,
     folder: PathBuf,
-    pub(super) member: Arc<Member>,
-    driver: Driver,
+    pub driver: Driver,
+    pub member: Arc<Member>,
     disk: Arc<dyn LogDisk>,
+    snapshots: Arc<Snapshots>,
     /// Puts catalogs in force.
     coordinator: OnceLock<Addr<Coordinator>>,
     /// The index of the last entry that is applied, and the version of the last catalog among them.
@@ -69,12 +85,20 @@ struct Submitted {
 }
 
 impl Meta {
-    pub fn new(folder: PathBuf, member: Arc<Member>, disk: Arc<dyn LogDisk>) -> Arc<Self> {
+    pub fn new(
+        own: Own,
+        folder: PathBuf,
+        member: Arc<Member>,
+        disk: Arc<dyn LogDisk>,
+        snapshots: Arc<Snapshots>,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            own,
             folder,
             driver: member.driver.clone(),
             member,
             disk,
+            snapshots,
             coordinator: OnceLock::new(),
             applied: AtomicU64::new(0),
             version: AtomicU64::new(0),
@@ -82,16 +106,81 @@ impl Meta {
         })
     }
 
+    /// A crash between the moment when the log went over to a snapshot and the one when the catalog did is made good. To be called before the catalog is read.
+    pub fn recover(&self) -> Result<(), EngineError> {
+        let kept = self.disk.load(GroupId::META)?.unwrap_or_default();
+        if let Some(files) = self.snapshots.pending(GroupId::META, kept.applied)? {
+            self.take(&files, kept.truncated.index)?;
+            self.snapshots.discard(GroupId::META);
+        }
+        Ok(())
+    }
+
     /// Takes part in the meta group on behalf of a coordinator.
-    pub fn join(self: &Arc<Self>, coordinator: Addr<Coordinator>) -> Result<(), EngineError> {
+    pub fn join(
+        self: &Arc<Self>,
+        coordinator: Addr<Coordinator>,
+        begin: Begin,
+    ) -> Result<(), EngineError> {
         // It is told once, before the group can commit anything.
         let _ = self.coordinator.set(coordinator);
         let kept = self.disk.load(GroupId::META)?;
         let machine: Arc<dyn StateMachine> = Arc::clone(self) as _;
         let applied = kept.map_or(0, |kept| kept.applied);
         self.applied.store(applied, Ordering::Release);
-        self.driver.add(GroupId::META, machine, applied);
+        self.driver.add(GroupId::META, machine, begin, applied);
         Ok(())
+    }
+
+    /// The version of the catalog that filled this node when it had nothing: what was begun by then, others have begun. Whether this node had a part in it before it lost
+    /// all it had is not known, so it begins none of that itself.
+    pub fn filled(&self) -> u64 {
+        filled(&self.folder)
+    }
+
+    /// The nodes of the cluster, as a catalog says: before it names them, those that begin it.
+    pub fn nodes(&self, catalog: &Catalog) -> Vec<NodeId> {
+        match catalog.nodes.is_empty() {
+            true => self.own.members.keys().copied().collect(),
+            false => catalog.nodes.keys().copied().collect(),
+        }
+    }
+
+    /// A catalog of a cluster names its nodes: at first those that begin it.
+    pub fn name_nodes(&self, catalog: &mut Catalog) {
+        if catalog.nodes.is_empty() {
+            for (node, address) in &self.own.members {
+                catalog.put_node(*node, address);
+            }
+        }
+    }
+
+    /// How this node's replica of a range begins, if it has none yet.
+    pub fn beginning(&self, range: &Range) -> Begin {
+        let begun = range.begun.is_some_and(|version| version > self.filled());
+        if begun && range.replicas.contains(&self.own.node) {
+            Begin::With(range.replicas.clone())
+        } else {
+            Begin::Blank
+        }
+    }
+
+    /// Makes the catalog in a folder the one of this node.
+    fn take(&self, files: &Path, index: u64) -> Result<Catalog, EngineError> {
+        let catalog = catalog_file::load(files)?;
+        if catalog_file::load(&self.folder)?.version == 0 {
+            let mut file = std::fs::File::create(self.folder.join(FILLED))?;
+            file.write_all(catalog.version.to_string().as_bytes())?;
+            file.sync_all()?;
+        }
+        catalog_file::store(&self.folder, &catalog)?;
+        self.note_applied(index)?;
+        Ok(catalog)
+    }
+
+    fn note_applied(&self, index: u64) -> Result<(), EngineError> {
+        let records = vec![(GroupId::META, Record::Applied(index))];
+        self.disk.write(LogBatch { records }, Durability::Buffered)
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -176,12 +265,12 @@ impl Meta {
             }
         }
     }
+}
 
-    fn store(&self, catalog: &Catalog, index: u64) -> Result<(), EngineError> {
-        catalog_file::store(&self.folder, catalog)?;
-        let records = vec![(GroupId::META, Record::Applied(index))];
-        self.disk.write(LogBatch { records }, Durability::Buffered)
-    }
+/// See [`Meta::filled`], of the node with this data folder.
+pub fn filled(folder: &Path) -> u64 {
+    let text = std::fs::read_to_string(folder.join(FILLED));
+    text.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 fn unknown() -> Error {
@@ -200,13 +289,14 @@ impl StateMachine for Meta {
                     entry.index
                 ))
             })?;
-            self.store(&catalog, entry.index)?;
+            catalog_file::store(&self.folder, &catalog)?;
             self.version.store(catalog.version, Ordering::Release);
             if let Some(coordinator) = self.coordinator.get() {
                 coordinator.do_send(Adopt(catalog));
             }
         }
         if let Some(last) = entries.last() {
+            self.note_applied(last.index)?;
             self.applied.store(last.index, Ordering::Release);
         }
         let mut inner = self.inner();
@@ -226,6 +316,22 @@ impl StateMachine for Meta {
     }
 
     fn sync(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn copy_to(&self, folder: &Path) -> Result<(), EngineError> {
+        std::fs::create_dir_all(folder)?;
+        let catalog = catalog_file::load(&self.folder)?;
+        Ok(catalog_file::store(folder, &catalog)?)
+    }
+
+    fn install(&self, files: &Path, index: u64) -> Result<(), EngineError> {
+        let catalog = self.take(files, index)?;
+        self.version.store(catalog.version, Ordering::Release);
+        self.applied.store(index, Ordering::Release);
+        if let Some(coordinator) = self.coordinator.get() {
+            coordinator.do_send(Adopt(catalog));
+        }
         Ok(())
     }
 

@@ -6,6 +6,7 @@ pub mod catalog_file;
 pub mod check;
 mod cluster_split;
 pub mod meta;
+pub mod moves;
 mod progress;
 pub mod questions;
 pub mod shared;

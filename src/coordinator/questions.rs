@@ -4,15 +4,23 @@ use actix::Addr;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::{Coordinator, cluster_split::middle_here, shared::is_in_force, split::SplitShard};
+use super::{
+    Coordinator,
+    cluster_split::middle_here,
+    shared::{has_all, is_in_force},
+    split::{SplitShard, splittable_bytes},
+};
 use crate::{
     model::{
-        catalog::no_range,
+        catalog::{Container, no_range},
         error::{Error, ErrorKind, Result},
         rid::ContainerRid,
     },
     router::{ContainerRoute, RoutingTable},
-    shard::{check::Outcome, host::ShardHandle},
+    shard::{
+        check::Outcome,
+        host::{Leader, ShardHandle},
+    },
 };
 
 /// Begins a question of this kind; no MessagePack does, so requests that are sent on are something else.
@@ -20,8 +28,12 @@ const MARK: u8 = 0xc1;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
-    /// Whether a container is on this node as the catalog of a version, or a later one, says.
-    InForce { container: String, version: u64 },
+    /// Whether the time to live of a container, or `whole` all that shards are told of it, is on this node as the catalog of a version, or a later one, says.
+    InForce {
+        container: String,
+        version: u64,
+        whole: bool,
+    },
     /// Has the leader of a shard begin a check of its replicas.
     BeginCheck {
         container: String,
@@ -38,6 +50,8 @@ pub enum Question {
     Middle { container: String, range: u32 },
     /// Whether a node has the parts that a shard was cut into.
     Parted { container: String, range: u32 },
+    /// The bytes of the shards that a node leads.
+    Sizes,
     /// Has the leader of the catalog split a shard.
     Split {
         database: String,
@@ -74,6 +88,7 @@ impl Question {
                 encode_answer(middle)
             }
             Self::Parted { .. } => encode(&self.parted(table)),
+            Self::Sizes => encode(&sizes(table)),
             Self::Split {
                 database,
                 container,
@@ -88,16 +103,22 @@ impl Question {
                 let done = coordinator.send(request).await.map_err(gone);
                 encode_answer(done.flatten())
             }
-            Self::InForce { container, version } => {
+            Self::InForce {
+                container,
+                version,
+                whole,
+            } => {
+                let is_done = |shard: &ShardHandle, container: &Container| match *whole {
+                    true => shard.remote().is_some() || has_all(shard, container),
+                    false => is_in_force(shard, container),
+                };
                 let rid = ContainerRid::parse(container);
                 let mut routes = table.routes();
                 let route = routes.find(|route| Some(route.container.rid) == rid);
                 let in_force = table.catalog.version >= *version
                     && route.is_none_or(|route| {
                         let shards = route.shards.iter();
-                        shards.fold(true, |all, shard| {
-                            all & is_in_force(shard, &route.container)
-                        })
+                        shards.fold(true, |all, shard| all & is_done(shard, &route.container))
                     });
                 encode(&in_force)
             }
@@ -157,6 +178,19 @@ fn shard<'a>(table: &'a RoutingTable, container: &str, range: u32) -> Option<&'a
     shard_of(table, container, range).map(|(_, shard)| shard)
 }
 
+/// The bytes of a shard by its container and range.
+pub type Sizes = Vec<(String, u32, u64)>;
+
+fn sizes(table: &RoutingTable) -> Sizes {
+    let shards = table.routes().flat_map(|route| &route.shards);
+    let led = shards.filter(|shard| shard.leader() == Some(Leader::Here));
+    led.filter_map(|shard| {
+        let container = shard.facts.container.to_text();
+        Some((container, shard.facts.range_id, splittable_bytes(shard)?))
+    })
+    .collect()
+}
+
 /// What a node answers that may refuse: the status and the message then.
 type Answered<T> = std::result::Result<T, (u16, String)>;
 
@@ -196,6 +230,7 @@ mod tests {
         let question = Question::InForce {
             container: "abc".to_owned(),
             version: 7,
+            whole: true,
         };
         assert_eq!(Question::decode(&question.encode()), Some(question));
         assert_eq!(Question::decode(&[]), None);

@@ -1,31 +1,36 @@
 //! The coordinator of a node in a cluster: puts catalogs in force that the meta group has committed, and brings the shards that this node leads in line with them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use actix::{fut, prelude::*};
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{
     Coordinator,
-    actor::{Changed, Shards, open_shards, rebuilds, remove_shards},
-    cluster_split::retire,
+    actor::{Changed, Shards, facts_of, rebuilds, remove_shards},
+    cluster_split::{Split, all_of, is_part_of, retire},
     meta::Meta,
     questions::Question,
 };
 use crate::{
     cluster::{
-        NodeId,
+        GroupId, NodeId,
+        group::Aim,
         lease::{LEASE, LEASE_MARGIN},
     },
     model::{
-        catalog::{Catalog, Container},
+        catalog::{Catalog, Container, Range},
         error::{Error, Result},
         rid::ContainerRid,
     },
     shard::{
-        host::{Leader, ShardHandle},
+        host::{Leader, ShardHandle, ShardHost, group_of_range},
         view::ShardView,
     },
 };
@@ -34,6 +39,8 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a change may take to be in force on all shards.
 const IN_FORCE_TIME_MAX: Duration = Duration::from_secs(5);
+/// More voters would make changes of the catalog slower and hardly safer; the other nodes have it without a say.
+const META_VOTERS_MAX: usize = 5;
 const IN_FORCE_POLL: Duration = Duration::from_millis(5);
 
 /// A catalog that the meta group has committed.
@@ -59,28 +66,31 @@ impl Coordinator {
         if catalog.version <= self.catalog.version {
             return Box::pin(fut::ready(Ok(())));
         }
-        let containers = catalog
-            .databases
-            .values()
-            .flat_map(|one| one.containers.values());
-        let new: Vec<Container> = containers
-            .filter(|container| !self.shards.contains_key(&container.rid))
-            .cloned()
-            .collect();
-        let host = Arc::clone(&self.host);
-        let opened = tokio::task::spawn_blocking(move || {
-            let opened = new.iter().map(|one| (one.rid, open_shards(&host, one)));
-            opened.collect::<Shards>()
+        let Some(meta) = self.meta.clone() else {
+            return Box::pin(fut::ready(Ok(())));
+        };
+        // Groups that are begun know who is to lead them.
+        tell_aims(&meta, &catalog);
+        let (host, before) = (Arc::clone(&self.host), self.shards.clone());
+        let placed = tokio::task::spawn_blocking(move || {
+            let placed = catalog.containers().map(|one| {
+                let before = before.get(&one.rid).map_or(&[][..], Vec::as_slice);
+                (one.rid, place_shards(&host, &meta, one, before))
+            });
+            let placed = placed.collect::<Shards>();
+            let removed = before.iter().filter(|(rid, _)| !placed.contains_key(rid));
+            // No parts are made of what is removed.
+            removed.for_each(|(_, shards)| shards.iter().for_each(|shard| shard.seal()));
+            (placed, catalog)
         });
-        Box::pin(opened.into_actor(self).map(|opened, coordinator, context| {
-            let opened = opened.map_err(|failure| {
+        Box::pin(placed.into_actor(self).map(|placed, coordinator, context| {
+            let (placed, catalog) = placed.map_err(|failure| {
                 Error::internal(format!("the shards could not be opened: {failure}"))
             })?;
-            coordinator.shards.extend(opened);
-            coordinator.check_parts(&catalog)?;
+            let before = std::mem::replace(&mut coordinator.shards, placed);
             coordinator.catalog = Arc::new(catalog);
-            let gone = coordinator.take_gone();
-            let cut = coordinator.take_cut();
+            let (cut, gone) = coordinator.gone(before);
+            gone.iter().for_each(|shard| shard.note_leaving());
             coordinator.publish();
             retire(cut);
             coordinator.align();
@@ -91,32 +101,53 @@ impl Coordinator {
         }))
     }
 
-    /// The shards that no container of the catalog has.
-    fn take_gone(&mut self) -> Vec<Arc<ShardHandle>> {
-        let containers = self
-            .catalog
-            .databases
-            .values()
-            .flat_map(|one| one.containers.values());
-        let named: std::collections::HashSet<ContainerRid> =
-            containers.map(|container| container.rid).collect();
-        let gone: Vec<ContainerRid> = self
-            .shards
-            .keys()
-            .filter(|rid| !named.contains(rid))
-            .copied()
-            .collect();
-        gone.iter()
-            .filter_map(|rid| self.shards.remove(rid))
-            .flatten()
-            .flat_map(|shard| shard.with_parts())
-            .collect()
+    /// The replicas that were here and are not any more: those that were split, each with its heirs, and the others.
+    fn gone(&self, before: Shards) -> (Vec<Split>, Vec<Arc<ShardHandle>>) {
+        let here: HashSet<*const ShardHandle> =
+            self.shards.values().flatten().map(Arc::as_ptr).collect();
+        let (mut cut, mut gone) = (Vec::new(), Vec::new());
+        for (rid, before) in before {
+            let now = self.shards.get(&rid).map_or(&[][..], Vec::as_slice);
+            for shard in all_of(&before).into_values() {
+                if here.contains(&Arc::as_ptr(&shard)) {
+                    continue;
+                }
+                let heirs = now.iter().filter(|heir| is_part_of(heir, &shard));
+                let heirs: Vec<_> = heirs.cloned().collect();
+                // A part of what the catalog still has as a whole waits for its time.
+                let waits = now.iter().any(|whole| is_part_of(&shard, whole));
+                if !heirs.is_empty() {
+                    cut.push((shard, heirs));
+                } else if !waits && shard.remote().is_none() {
+                    gone.push(shard);
+                }
+            }
+        }
+        (cut, gone)
     }
 
     /// Looks after the shards that this node leads, from now on.
     pub(super) fn keep_aligned(&self, context: &mut Context<Self>) {
         if self.meta.is_some() {
-            context.run_interval(LOOK_EVERY, |coordinator, _| coordinator.align());
+            context.run_interval(LOOK_EVERY, |coordinator, context| {
+                coordinator.align();
+                coordinator.name_nodes(context);
+                coordinator.look_after_moves(context);
+            });
+        }
+    }
+
+    /// The first catalog of a cluster names its nodes.
+    fn name_nodes(&self, context: &mut Context<Self>) {
+        let Some(meta) = &self.meta else { return };
+        if self.catalog.nodes.is_empty() && meta.check_leads().is_ok() {
+            let mut catalog = Catalog::clone(&self.catalog);
+            meta.name_nodes(&mut catalog);
+            context.wait(self.store(catalog).map(|stored, _, _| {
+                if let Err(failure) = stored {
+                    warn!(%failure, "the nodes could not be recorded yet");
+                }
+            }));
         }
     }
 
@@ -163,23 +194,92 @@ impl Coordinator {
                     .flat_map(|one| one.containers.values())
                     .find(|container| container.rid == rid)
                     .cloned();
-                let version = coordinator.catalog.version;
-                let meta = coordinator.meta.clone().filter(|_| everywhere);
+                let catalog = Arc::clone(&coordinator.catalog);
+                let meta = coordinator.meta.clone();
                 let committed = Instant::now();
                 async move {
                     stored?;
-                    let Some(container) = container else {
+                    let Some((container, meta)) = container.zip(meta) else {
                         return Ok(());
                     };
                     wait(&shards, &container, is_done).await?;
-                    if let Some(meta) = meta {
-                        wait_for_nodes(&meta, rid, version, committed).await;
+                    wait_for_others(&meta, &shards, &container, catalog.version).await?;
+                    if everywhere {
+                        wait_for_nodes(&meta, rid, &catalog, committed).await;
                     }
                     Ok(())
                 }
                 .into_actor(coordinator)
             },
         )))
+    }
+}
+
+/// The shards of a container as a catalog places them: replicas of this node, and what other nodes have. What is here already stays.
+pub(super) fn place_shards(
+    host: &Arc<ShardHost>,
+    meta: &Meta,
+    container: &Container,
+    before: &[Arc<ShardHandle>],
+) -> Vec<Arc<ShardHandle>> {
+    for shard in before {
+        let mut ranges = container.ranges.iter();
+        if ranges.all(|range| range.id != shard.facts.range_id) {
+            shard.seal();
+        }
+    }
+    let known = all_of(before);
+    let place = |range: &Range| {
+        let known = known.get(&range.id).cloned();
+        let here = range.is_here(meta.own.node);
+        let stays = known.filter(|shard| match shard.remote() {
+            None => here,
+            Some(nodes) => !here && nodes == range.replicas,
+        });
+        let facts = || facts_of(container, range);
+        stays.unwrap_or_else(|| match here {
+            true => host.open_replica(facts(), meta.beginning(range), &range.replicas),
+            false => host.remote(facts(), range.replicas.clone()),
+        })
+    };
+    container.ranges.iter().map(place).collect()
+}
+
+/// Tells the groups of this node who their members are to be, and who should lead them.
+pub(super) fn tell_aims(meta: &Meta, catalog: &Catalog) {
+    let mut aims = BTreeMap::new();
+    aims.insert(GroupId::META, meta_aim(catalog, &meta.own.members));
+    let leaders = catalog.leaders();
+    for container in catalog.containers() {
+        for range in &container.ranges {
+            let aim = Aim {
+                voters: range.replicas.clone(),
+                learners: Vec::new(),
+                leader: leaders.get(&(container.rid, range.id)).copied(),
+            };
+            aims.insert(group_of_range(container.rid, range.id), aim);
+        }
+    }
+    meta.driver.aim(aims);
+}
+
+/// Every node has the catalog; an odd number of them has a say in it.
+fn meta_aim(catalog: &Catalog, members: &BTreeMap<NodeId, String>) -> Aim {
+    if catalog.nodes.is_empty() {
+        return Aim {
+            voters: members.keys().copied().collect(),
+            ..Aim::default()
+        };
+    }
+    let mut voters: Vec<NodeId> = catalog.takers().take(META_VOTERS_MAX).collect();
+    if voters.len().is_multiple_of(2) && voters.len() > 2 {
+        voters.pop();
+    }
+    let others = catalog.nodes.keys().filter(|node| !voters.contains(node));
+    Aim {
+        learners: others.copied().collect(),
+        voters,
+        leader: None,
     }
 }
 
@@ -190,7 +290,9 @@ async fn wait(
 ) -> Result<()> {
     let deadline = Instant::now() + IN_FORCE_TIME_MAX;
     loop {
-        let mut waiting = shards.iter().filter(|shard| !is_done(shard, container));
+        let mut waiting = shards
+            .iter()
+            .filter(|shard| shard.remote().is_none() && !is_done(shard, container));
         let Some(first) = waiting.next() else {
             return Ok(());
         };
@@ -202,29 +304,64 @@ async fn wait(
             bring_in_line(Arc::clone(shard), container.clone()).await;
         }
         if Instant::now() > deadline {
-            return Err(Error::unavailable(format!(
-                "the change of '{}' is stored, but not all of its shards have it yet",
-                container.definition.id
-            )));
+            return Err(not_everywhere(container));
         }
         tokio::time::sleep(IN_FORCE_POLL).await;
     }
+}
+
+fn not_everywhere(container: &Container) -> Error {
+    Error::unavailable(format!(
+        "the change of '{}' is stored, but not all of its shards have it yet",
+        container.definition.id
+    ))
+}
+
+/// Waits until the shards that only other nodes have are in line with the catalog: what one replica has applied, the others will apply.
+async fn wait_for_others(
+    meta: &Meta,
+    shards: &[Arc<ShardHandle>],
+    container: &Container,
+    version: u64,
+) -> Result<()> {
+    let mut waiting: Vec<Vec<NodeId>> = shards.iter().filter_map(|one| one.remote()).collect();
+    let question = Question::InForce {
+        container: container.rid.to_text(),
+        version,
+        whole: true,
+    };
+    let nodes: BTreeSet<NodeId> = waiting.iter().flatten().copied().collect();
+    let question = &question;
+    let asked = nodes.into_iter().map(|node| async move {
+        ask_until_in_force(meta, node, question).await;
+        node
+    });
+    let mut answers: FuturesUnordered<_> = asked.collect();
+    let deadline = Instant::now() + IN_FORCE_TIME_MAX;
+    while !waiting.is_empty() {
+        match tokio::time::timeout_at(deadline, answers.next()).await {
+            Ok(Some(node)) => waiting.retain(|replicas| !replicas.contains(&node)),
+            Ok(None) | Err(_) => return Err(not_everywhere(container)),
+        }
+    }
+    Ok(())
 }
 
 /// Waits until no other node answers by an older catalog: it says so itself, or its right to answer has run out.
 pub(super) async fn wait_for_nodes(
     meta: &Meta,
     rid: ContainerRid,
-    version: u64,
+    catalog: &Catalog,
     committed: Instant,
 ) {
     let question = Question::InForce {
         container: rid.to_text(),
-        version,
+        version: catalog.version,
+        whole: false,
     };
     let run_out = committed + LEASE + LEASE_MARGIN;
-    let others = meta.member.members.keys();
-    let others = others.filter(|node| **node != meta.member.node);
+    let nodes = meta.nodes(catalog);
+    let others = nodes.iter().filter(|node| **node != meta.own.node);
     let question = &question;
     let waits = others.map(|&node| async move {
         let asked = ask_until_in_force(meta, node, question);
@@ -237,7 +374,7 @@ pub(super) async fn wait_for_nodes(
 
 async fn ask_until_in_force(meta: &Meta, node: NodeId, question: &Question) {
     loop {
-        let answer = meta.member.ask(node, question.encode()).await;
+        let answer = meta.member.request(node, question.encode()).await;
         if answer.is_ok_and(|answer| matches!(rmp_serde::from_slice(&answer), Ok(true))) {
             return;
         }
@@ -256,7 +393,7 @@ fn leads_behind(shard: &ShardHandle, container: &Container) -> bool {
     shard.leader() == Some(Leader::Here) && !has_all(shard, container)
 }
 
-fn has_all(shard: &ShardHandle, container: &Container) -> bool {
+pub(super) fn has_all(shard: &ShardHandle, container: &Container) -> bool {
     shard.with_view(|view| Ok(is_in_line(view, container))) == Ok(true)
 }
 

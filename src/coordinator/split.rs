@@ -49,6 +49,8 @@ pub(super) struct Splits {
     under_way: Option<(ContainerRid, u32)>,
     /// Shards that are left alone, and until when.
     refused: HashMap<(ContainerRid, u32), Instant>,
+    /// The bytes of shards that other nodes have, as they said last.
+    pub elsewhere: HashMap<(ContainerRid, u32), u64>,
 }
 
 /// Splits a shard; answers with the ids of its parts when they have taken over.
@@ -114,6 +116,7 @@ impl Coordinator {
             if coordinator.splits.under_way.is_some() || coordinator.check_leads().is_err() {
                 return;
             }
+            coordinator.ask_sizes(context);
             let Some((container, range_id)) = coordinator.outgrown() else {
                 return;
             };
@@ -143,14 +146,12 @@ impl Coordinator {
             for shard in self.shards.get(&container.rid).into_iter().flatten() {
                 let range_id = shard.facts.range_id;
                 let rests = self.splits.refused.contains_key(&(container.rid, range_id));
-                // What a split has left is not cleared away yet, so nobody knows how large it is.
-                let Some(bytes) = shard
-                    .view()
-                    .ok()
-                    .filter(|view| !rests && !view.has_foreign() && !view.is_cut())
-                    .filter(|view| view.check_writable().is_ok())
-                    .map(|view| view.state().bytes)
-                else {
+                let told = self.splits.elsewhere.get(&(container.rid, range_id));
+                let bytes = match shard.remote() {
+                    None => splittable_bytes(shard),
+                    Some(_) => told.copied(),
+                };
+                let Some(bytes) = bytes.filter(|_| !rests) else {
                     continue;
                 };
                 let too_large = bytes_max > 0 && bytes > bytes_max;
@@ -316,6 +317,13 @@ impl Coordinator {
             shards.splice(at..at + parts.len(), [Arc::clone(parent)]);
         }
     }
+}
+
+/// The bytes of a shard's items, if it could be split now. What a split has left is not cleared away at first, so nobody knows how large a part is.
+pub(super) fn splittable_bytes(shard: &ShardHandle) -> Option<u64> {
+    let view = shard.view().ok()?;
+    let ready = !view.has_foreign() && !view.is_cut() && view.check_writable().is_ok();
+    ready.then(|| view.state().bytes)
 }
 
 /// Shards that a throughput asks for.

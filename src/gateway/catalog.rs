@@ -296,7 +296,8 @@ fn container_response(call: &Call<'_>, db: &str, coll: &str, status: u16) -> Res
 fn with_statistics(route: &ContainerRoute) -> Result<Bytes> {
     let mut container = json::parse_object(&route.json)?;
     let mut statistics = Vec::with_capacity(route.shards.len());
-    for shard in &route.shards {
+    // Those that this node has.
+    for shard in route.shards.iter().filter(|one| one.remote().is_none()) {
         let state = shard.view()?.state();
         statistics.push(json!({
             "id": shard.facts.range_id.to_string(),

@@ -51,7 +51,7 @@ pub fn page_bounds(call: &Call<'_>) -> Result<PageBounds> {
 /// What part of the container the headers name; `None` when they name none.
 pub fn scope(call: &Call<'_>, container: &ContainerRoute) -> Result<Option<Scope>> {
     let range = text(call.request, &headers::PARTITION_KEY_RANGE_ID)
-        .map(|id| container.shard_by_id(id))
+        .map(|id| named_range(call, container, id))
         .transpose()?;
     let mut keys = epk_headers(call)?;
     if let Some(header) = text(call.request, &headers::PARTITION_KEY) {
@@ -67,16 +67,35 @@ pub fn scope(call: &Call<'_>, container: &ContainerRoute) -> Result<Option<Scope
     }
     match (range, keys) {
         (None, None) => Ok(None),
-        (Some(shard), None) => Ok(Some(Scope {
-            keys: shard.facts.range.clone(),
-            range_id: Some(shard.facts.range_id),
-        })),
+        (Some(named), None) => Ok(Some(named)),
         // The range is recomputed from the keys: a client's choice may be out of date.
         (_, Some(keys)) => Ok(Some(Scope {
             keys,
             range_id: None,
         })),
     }
+}
+
+/// The range of an id. One that was split is gone, except for pages that were begun before: they go on over what it was split into, because not every client that is in the
+/// middle of its pages finds out of a 410.
+fn named_range(call: &Call<'_>, container: &ContainerRoute, id: &str) -> Result<Scope> {
+    let gone = match container.shard_by_id(id) {
+        Ok(shard) => {
+            return Ok(Scope {
+                keys: shard.facts.range.clone(),
+                range_id: Some(shard.facts.range_id),
+            });
+        }
+        Err(gone) => gone,
+    };
+    let goes_on = text(call.request, &headers::CONTINUATION).is_some()
+        && text(call.request, &headers::A_IM).is_none();
+    let keys = container.keys_of_split(id).filter(|_| goes_on);
+    keys.map(|keys| Scope {
+        keys,
+        range_id: None,
+    })
+    .ok_or(gone)
 }
 
 fn epk_headers(call: &Call<'_>) -> Result<Option<EpkRange>> {

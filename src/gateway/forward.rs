@@ -109,7 +109,7 @@ async fn ask(call: &Call<'_>, member: &Member, node: NodeId, body: Bytes) -> Res
     };
     let question = rmp_serde::to_vec(&sent)
         .map_err(|failure| Error::internal(format!("a request cannot be sent on: {failure}")))?;
-    let answer = match member.ask(node, question.into()).await {
+    let answer = match member.request(node, question.into()).await {
         Ok(answer) => answer,
         Err(NoAnswer::NotAsked) => return Ok(Asked::Not(None)),
         Err(NoAnswer::Lost) => {
@@ -212,7 +212,17 @@ async fn carry_out(worker: &Worker, sent: Sent) -> Result<Response> {
         request: &request,
         watch: Watch::start(&worker.in_flight),
     };
-    answer_here(&call, sent.body).await
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match answer_here(&call, sent.body.clone()).await {
+            // The client has seen more than this node's replica has: that passes.
+            Err(Error {
+                kind: ErrorKind::SessionNotAvailable,
+                ..
+            }) if Instant::now() < deadline => tokio::time::sleep(POLL).await,
+            answered => return answered,
+        }
+    }
 }
 
 fn encode(returned: &Returned) -> Bytes {

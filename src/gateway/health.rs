@@ -12,7 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::scrape;
+use super::{
+    orders::{self, Order},
+    scrape,
+};
 use crate::{
     clock::ClockKeeper,
     cluster::{NodeId, member::Member},
@@ -22,7 +25,10 @@ use crate::{
         questions::{self, Question},
         split::SplitShard,
     },
-    model::error::{Error, ErrorKind, Result},
+    model::{
+        catalog::{Catalog, NodeState},
+        error::{Error, ErrorKind, Result},
+    },
     router::RoutingTable,
     shard::host::Leader,
     telemetry::Exporter,
@@ -48,6 +54,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
         .route("/status", web::get().to(status))
         .route("/metrics", web::get().to(metrics))
         .route("/cluster/check", web::get().to(check_cluster))
+        .route("/cluster/drain/{node}", web::post().to(drain))
         .route("/clock/confirm", web::post().to(confirm_clock))
         .route("/split", web::post().to(split));
 }
@@ -62,6 +69,7 @@ async fn ready(health: web::Data<Health>) -> HttpResponse {
     let broken: Vec<String> = table
         .routes()
         .flat_map(|route| route.shards.iter().map(move |shard| (route, shard)))
+        .filter(|(_, shard)| shard.remote().is_none())
         .filter_map(|(route, shard)| {
             Some(format!(
                 "{}: {}",
@@ -81,7 +89,15 @@ async fn status(health: web::Data<Health>) -> HttpResponse {
     let mut containers: Vec<Value> = table
         .routes()
         .map(|route| {
-            let shards: Vec<Value> = route.shards.iter().map(|shard| shard_status(shard, own)).collect();
+            let shards: Vec<Value> = route.shards.iter().map(|shard| {
+                let mut status = shard_status(shard, own);
+                let range = route.container.ranges.iter().find(|range| range.id == shard.facts.range_id);
+                if let Some(range) = range.filter(|_| own.is_some()) {
+                    status["replicas"] = json!(range.replicas);
+                    status["leaving"] = json!(range.leaving);
+                }
+                status
+            }).collect();
             json!({"container": &*route.name_path, "defaultTtl": route.container.definition.default_ttl.to_json(), "shards": shards})
         })
         .collect();
@@ -89,7 +105,7 @@ async fn status(health: web::Data<Health>) -> HttpResponse {
     let clock = health.clock.clock();
     let cluster = health.cluster.as_ref();
     HttpResponse::Ok().json(json!({
-        "cluster": cluster.map(|(member, meta)| cluster_status(member, meta)),
+        "cluster": cluster.map(|(member, meta)| cluster_status(member, meta, &table.catalog)),
         "version": env!("CARGO_PKG_VERSION"),
         "now": clock.now(),
         "purgingPaused": clock.purging_paused(),
@@ -97,7 +113,20 @@ async fn status(health: web::Data<Health>) -> HttpResponse {
     }))
 }
 
-fn cluster_status(member: &Member, meta: &Meta) -> Value {
+fn cluster_status(member: &Member, meta: &Meta, catalog: &Catalog) -> Value {
+    let nodes = catalog.nodes.iter().map(|(node, record)| {
+        let ranges = || catalog.containers().flat_map(|container| &container.ranges);
+        let nodes = json!({
+            "address": record.address,
+            "state": match record.state {
+                NodeState::Member => "member",
+                NodeState::Draining => "draining",
+            },
+            "replicas": ranges().filter(|range| range.replicas.contains(node)).count(),
+            "leaving": ranges().filter(|range| range.leaving.contains(node)).count(),
+        });
+        (node.to_string(), nodes)
+    });
     let groups = member.driver.status();
     let groups = groups.iter().map(|group| {
         let lag = group
@@ -110,6 +139,8 @@ fn cluster_status(member: &Member, meta: &Meta) -> Value {
             "leader": group.role.leader,
             "term": group.role.term,
             "committed": group.commit,
+            "voters": group.members.voters,
+            "learners": group.members.learners,
             "lag": lag.collect::<serde_json::Map<_, _>>(),
         })
     });
@@ -121,6 +152,7 @@ fn cluster_status(member: &Member, meta: &Meta) -> Value {
     json!({
         "node": member.node,
         "members": member.members.iter().map(|(node, address)| (node.to_string(), json!(address))).collect::<serde_json::Map<_, _>>(),
+        "nodes": nodes.collect::<serde_json::Map<_, _>>(),
         "connected": connected.collect::<Vec<_>>(),
         "catalogLeader": meta.leader(),
         "groups": groups.collect::<Vec<_>>(),
@@ -133,6 +165,9 @@ fn cluster_status(member: &Member, meta: &Meta) -> Value {
 fn shard_status(shard: &crate::shard::host::ShardHandle, own: Option<NodeId>) -> Value {
     let facts = &shard.facts;
     let range = json!({"id": facts.range_id, "min": facts.range.min.to_hex(), "max": facts.range.max.to_hex()});
+    if shard.remote().is_some() {
+        return json!({"range": range, "error": null, "remote": true});
+    }
     match shard.view() {
         Err(error) => json!({"range": range, "error": error.message}),
         Ok(view) => {
@@ -234,7 +269,7 @@ async fn split_shard(
                     container: container.to_owned(),
                     range,
                 };
-                let answer = member.ask(node, question.encode()).await;
+                let answer = member.request(node, question.encode()).await;
                 if let Ok(answer) = answer {
                     return questions::decode_answer(&answer);
                 }
@@ -245,6 +280,25 @@ async fn split_shard(
             _ if Instant::now() > deadline => return Err(error),
             // There is no leader for a moment.
             _ => tokio::time::sleep(SPLIT_POLL).await,
+        }
+    }
+}
+
+/// Begins to take a node out of the cluster.
+async fn drain(health: web::Data<Health>, node: web::Path<NodeId>) -> HttpResponse {
+    let given = match &health.cluster {
+        None => Err((400, "this node is on its own".to_owned())),
+        Some((member, _)) => {
+            let order = Order::Drain(node.into_inner());
+            orders::give(member, &health.coordinator, order).await
+        }
+    };
+    match given {
+        Ok(()) => HttpResponse::Accepted().json(json!({"draining": true})),
+        Err((status, message)) => {
+            let status = StatusCode::from_u16(status);
+            HttpResponse::build(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
+                .json(json!({"error": message}))
         }
     }
 }

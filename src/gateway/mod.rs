@@ -13,6 +13,7 @@ pub mod health;
 mod items;
 pub mod keys;
 mod operation;
+pub mod orders;
 mod query;
 mod reached;
 mod request;

@@ -59,7 +59,7 @@ struct Totals {
 
 impl Totals {
     fn add(&mut self, route: &ContainerRoute) {
-        for shard in &route.shards {
+        for shard in route.shards.iter().filter(|one| one.remote().is_none()) {
             self.add_shard(shard);
         }
     }

@@ -2,6 +2,7 @@
 //! health port and their process ids.
 
 mod check;
+mod drain;
 mod http;
 mod nodes;
 mod status;
@@ -23,6 +24,19 @@ pub enum ClusterTask {
     Status(Place),
     /// Compare the live items of all replicas of all shards
     Check(Place),
+    /// Move the replicas of a node to the others, and take it off the list
+    Drain(Drain),
+}
+
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct Drain {
+    /// The number of the node
+    node: u64,
+    /// Health port of any node of the cluster, on this machine; those that `up` has started are known
+    #[arg(long, value_name = "PORT")]
+    health_port: Option<u16>,
+    #[command(flatten)]
+    place: Place,
 }
 
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -50,5 +64,8 @@ pub fn run(task: &ClusterTask) -> Result<()> {
         ClusterTask::Down(place) => nodes::down(&place.data_path),
         ClusterTask::Status(place) => status::show(&place.data_path),
         ClusterTask::Check(place) => check::run(&place.data_path),
+        ClusterTask::Drain(drain) => {
+            drain::run(drain.node, drain.health_port, &drain.place.data_path)
+        }
     }
 }

@@ -1,8 +1,11 @@
 //! The catalog: databases, containers, their partition key ranges and their throughput. Pure data with its rules;
 //! the coordinator owns it and stores it.
 
+mod placement;
+
 use std::collections::BTreeMap;
 
+pub use placement::{NodeRecord, NodeState, Standing};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -20,8 +23,13 @@ pub struct Catalog {
     pub version: u64,
     pub databases: BTreeMap<String, Database>,
     pub offers: BTreeMap<u32, OfferRecord>,
+    /// The nodes of the cluster; none on a node of its own.
+    #[serde(default)]
+    pub nodes: BTreeMap<u64, NodeRecord>,
     last_database: u32,
     last_offer: u32,
+    #[serde(default)]
+    last_node: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -51,6 +59,16 @@ pub struct Range {
     /// The ranges that it came from by splits, oldest first.
     #[serde(default)]
     pub parents: Vec<u32>,
+    /// The nodes of a cluster that are to have a replica.
+    #[serde(default)]
+    pub replicas: Vec<u64>,
+    /// Nodes that still have a replica and are to lose it.
+    #[serde(default)]
+    pub leaving: Vec<u64>,
+    /// The version of the catalog in which the range was begun, empty, on these very replicas. `None`: the replicas have changed since, and one that has
+    /// nothing is filled by the others.
+    #[serde(default)]
+    pub begun: Option<u64>,
     /// In a cluster: it is about to be split.
     #[serde(default)]
     pub cut: Option<Cut>,
@@ -61,6 +79,25 @@ pub struct Range {
 pub struct Cut {
     pub at: Epk,
     pub parts: [u32; 2],
+    /// The nodes of a cluster that have replicas of it, and so will have them of its parts.
+    pub replicas: Vec<u64>,
+    /// The version of the catalog that says so first.
+    pub version: u64,
+}
+
+impl Range {
+    /// On no node in particular, and of no other range.
+    pub fn new(id: u32, keys: EpkRange) -> Self {
+        Self {
+            id,
+            keys,
+            parents: Vec::new(),
+            replicas: Vec::new(),
+            leaving: Vec::new(),
+            begun: None,
+            cut: None,
+        }
+    }
 }
 
 /// The offer of a database or a container, with its place in the catalog.
@@ -96,14 +133,18 @@ pub fn no_range(range_id: u32) -> Error {
 impl Range {
     /// What it is to be split into.
     pub fn parts(&self) -> Option<[Self; 2]> {
-        let Cut { at, parts } = self.cut.as_ref()?;
+        let Cut {
+            at,
+            parts,
+            replicas,
+            ..
+        } = self.cut.as_ref()?;
         let [left, right] = self.keys.cut(at);
         let lineage: Vec<u32> = self.parents.iter().copied().chain([self.id]).collect();
         let part = |id, keys| Self {
-            id,
-            keys,
             parents: lineage.clone(),
-            cut: None,
+            replicas: replicas.clone(),
+            ..Self::new(id, keys)
         };
         Some([part(parts[0], left), part(parts[1], right)])
     }
@@ -218,12 +259,7 @@ impl Catalog {
         let ranges = EpkRange::split_evenly(shards, definition.partition_key.version)
             .into_iter()
             .zip(0..)
-            .map(|(keys, id)| Range {
-                id,
-                keys,
-                parents: Vec::new(),
-                cut: None,
-            })
+            .map(|(keys, id)| Range::new(id, keys))
             .collect();
         owner.containers.insert(
             id.clone(),
@@ -292,13 +328,20 @@ impl Catalog {
         range_id: u32,
         at: &Epk,
     ) -> Result<[Range; 2]> {
-        self.plan_cut(rid, range_id, at)?;
+        self.plan_cut(rid, range_id, at, &[])?;
         self.carry_out_cut(rid, range_id)
     }
 
     /// Says where a range is to be split. The ids of its parts are above all that the container ever had, because the highest one is always among its ranges,
-    /// or among those to come.
-    pub fn plan_cut(&mut self, rid: ContainerRid, range_id: u32, at: &Epk) -> Result<Cut> {
+    /// or among those to come. A range that is on no node in particular is on `everywhere`.
+    pub fn plan_cut(
+        &mut self,
+        rid: ContainerRid,
+        range_id: u32,
+        at: &Epk,
+        everywhere: &[u64],
+    ) -> Result<Cut> {
+        let version = self.version + 1;
         let container = self.container_mut(rid)?;
         let ranges = container.ranges.iter();
         let planned = ranges.filter_map(|range| range.cut.as_ref());
@@ -316,12 +359,22 @@ impl Catalog {
                 at.to_hex()
             )));
         }
+        if !range.leaving.is_empty() {
+            return Err(Error::unavailable(format!(
+                "replicas of the partition key range '{range_id}' are on the move; try again when that is done"
+            )));
+        }
         let cut = Cut {
             at: at.clone(),
             parts: [next, next + 1],
+            replicas: match range.replicas.as_slice() {
+                [] => everywhere.to_vec(),
+                replicas => replicas.to_vec(),
+            },
+            version,
         };
         range.cut = Some(cut.clone());
-        self.version += 1;
+        self.version = version;
         Ok(cut)
     }
 
@@ -454,16 +507,22 @@ mod tests {
             .clone();
         let at = |hex| Epk::from_hex(hex).unwrap();
         let before = catalog.version;
-        let first = catalog.plan_cut(rid, 0, &at("10")).unwrap();
-        let second = catalog.plan_cut(rid, 1, &at("30")).unwrap();
+        let first = catalog.plan_cut(rid, 0, &at("10"), &[1, 2]).unwrap();
+        let second = catalog.plan_cut(rid, 1, &at("30"), &[1, 2]).unwrap();
         assert_eq!((first.parts, second.parts), ([2, 3], [4, 5]));
         assert_eq!(ids(&catalog), [0, 1]);
         assert_eq!(
-            catalog.plan_cut(rid, 0, &at("08")).unwrap_err().status(),
+            catalog
+                .plan_cut(rid, 0, &at("08"), &[1, 2])
+                .unwrap_err()
+                .status(),
             409
         );
         assert_eq!(
-            catalog.plan_cut(rid, 7, &at("08")).unwrap_err().status(),
+            catalog
+                .plan_cut(rid, 7, &at("08"), &[1, 2])
+                .unwrap_err()
+                .status(),
             404
         );
         catalog.carry_out_cut(rid, 1).unwrap();
@@ -474,7 +533,15 @@ mod tests {
         assert_eq!(catalog.version, before + 4);
         let ranges = &catalog.container("d", "c").unwrap().ranges;
         assert_eq!((&ranges[1].keys.max, &ranges[1].parents), (&half, &vec![0]));
-        assert!(ranges.iter().all(|range| range.cut.is_none()));
-        assert_eq!(catalog.plan_cut(rid, 2, &half).unwrap_err().status(), 400);
+        let placed = |range: &Range| range.cut.is_none() && range.replicas == [1, 2];
+        assert!(ranges.iter().all(placed));
+        assert_eq!(
+            catalog.plan_cut(rid, 2, &half, &[]).unwrap_err().status(),
+            400
+        );
+        let moving = &mut catalog.container_mut(rid).unwrap().ranges[0];
+        moving.move_to(vec![2, 3]);
+        let refused = catalog.plan_cut(rid, 2, &at("08"), &[]).unwrap_err();
+        assert!(refused.message.contains("on the move"), "{refused}");
     }
 }

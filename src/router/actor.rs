@@ -206,6 +206,11 @@ impl ReadPage {
             |shard: &ShardHandle| from.is_none_or(|from| shard.facts.descends_from(from.range_id));
         for shard in shards.iter().skip_while(|shard| !is_at(shard)) {
             let range_id = shard.facts.range_id;
+            if served.is_some() && shard.remote().is_some() {
+                // Another node goes on there.
+                continuation = Some(KeyContinuation::at(range_id, Resume::Start));
+                break;
+            }
             let view = shard.view()?;
             let lsn = view.lsn();
             if let Some(session) = &self.session {

@@ -11,6 +11,7 @@ use crate::{
     index::Indexer,
     model::{
         catalog::{Catalog, Container},
+        epk::EpkRange,
         error::{Error, ErrorKind, Result},
         rid::{ContainerRid, DatabaseRid},
     },
@@ -141,6 +142,16 @@ impl ContainerRoute {
     pub fn check_session(&self, session: &SessionToken, range_id: u32, lsn: u64) -> Result<()> {
         session.check_known(self.session_version, self.highest_range)?;
         session.check(range_id, self.session_version, lsn)
+    }
+
+    /// The keys of a range that was split.
+    pub fn keys_of_split(&self, range_id: &str) -> Option<EpkRange> {
+        let number: u32 = range_id.parse().ok()?;
+        let is_part = |shard: &&Arc<ShardHandle>| shard.facts.parents.contains(&number);
+        let first = self.shards.iter().find(is_part)?;
+        let last = self.shards.iter().rfind(is_part)?;
+        let (min, max) = (&first.facts.range.min, &last.facts.range.max);
+        Some(EpkRange::new(min.clone(), max.clone()))
     }
 
     pub fn shard_by_id(&self, range_id: &str) -> Result<&Arc<ShardHandle>> {

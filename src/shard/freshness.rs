@@ -154,6 +154,8 @@ impl ShardHandle {
     pub async fn freshen(&self, freshness: Freshness) -> Result<()> {
         match self.replica() {
             None => Ok(()),
+            // The others fill it; until then they answer.
+            Some(replica) if !replica.is_filled() => Err(self.elsewhere(&self.peers)),
             Some(replica) => replica.freshen(freshness).await,
         }
     }

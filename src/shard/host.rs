@@ -4,7 +4,7 @@ use std::{
     collections::HashSet,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -21,15 +21,15 @@ use super::{
     facts::ShardFacts,
     index_work::ChangeIndex,
     leadership::{Follow, Lead},
-    replica::Replica,
+    replica::{self, Replica},
     split,
     state::ShardState,
     transaction::Operation,
-    view::ShardView,
+    view::{Counters, ShardView},
 };
 use crate::{
     clock::Clock,
-    cluster::{GroupId, NodeId, driver::Driver},
+    cluster::{GroupId, NodeId, driver::Driver, group_log::Begin, snapshots::Snapshots},
     model::{
         catalog::Catalog,
         epk::Epk,
@@ -60,13 +60,27 @@ pub struct Admission {
 pub struct ShardHost {
     arbiters: Vec<ArbiterHandle>,
     next_arbiter: AtomicUsize,
+    /// Spreads what other nodes must answer.
+    next_remote: AtomicUsize,
     shared: SharedResources,
     clock: Clock,
     folder: PathBuf,
     admission: Admission,
     bytes_under_way: AtomicUsize,
     /// `None`: the shards of this node are on no other.
-    groups: Option<Driver>,
+    groups: Option<Groups>,
+    /// Replicas whose files are about to go.
+    leaving: Mutex<HashSet<GroupId>>,
+}
+
+/// What the shards of a node in a cluster need to take part in their groups.
+pub struct Groups {
+    pub driver: Driver,
+    pub snapshots: Arc<Snapshots>,
+    /// Whether a node is connected to this one.
+    pub connected: Box<dyn Fn(NodeId) -> bool + Send + Sync>,
+    /// The version of the catalog that filled this node when it had nothing; 0 if none did.
+    pub filled: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
 /// One shard as the rest of the node knows it.
@@ -79,6 +93,9 @@ pub struct ShardHandle {
     requests_under_way: AtomicUsize,
     /// There in a cluster only.
     replica: OnceLock<Arc<Replica>>,
+    begin: Begin,
+    /// Nodes that had replicas when this one was opened.
+    pub(super) peers: Vec<NodeId>,
     /// Set while it is being cut in two: an actor that is built anew meanwhile decides nothing.
     splitting: AtomicBool,
     /// In a cluster: what its own replica was cut into, before the catalog says so.
@@ -92,6 +109,8 @@ pub struct ShardHandle {
 }
 
 enum Link {
+    /// Other nodes have the shard.
+    Remote(Vec<NodeId>),
     Up {
         view: Arc<ShardView>,
         address: Addr<Shard>,
@@ -114,17 +133,19 @@ impl ShardHost {
         clock: Clock,
         folder: &Path,
         admission: Admission,
-        groups: Option<Driver>,
+        groups: Option<Groups>,
     ) -> Arc<Self> {
         Arc::new(Self {
             groups,
             arbiters,
             next_arbiter: AtomicUsize::new(0),
+            next_remote: AtomicUsize::new(0),
             shared,
             clock,
             folder: folder.to_owned(),
             admission,
             bytes_under_way: AtomicUsize::new(0),
+            leaving: Mutex::default(),
         })
     }
 
@@ -139,24 +160,63 @@ impl ShardHost {
         default: DefaultTtl,
         policy: &IndexingPolicy,
     ) -> Arc<ShardHandle> {
-        let opened = match self.groups {
-            None => self.open_view(&facts, default, Some(policy)),
+        let opened = self.open_view(&facts, default, Some(policy));
+        self.start(facts, Begin::Blank, &[], opened)
+    }
+
+    /// Opens this node's replica of a shard, or makes it.
+    pub fn open_replica(
+        self: &Arc<Self>,
+        facts: ShardFacts,
+        begin: Begin,
+        replicas: &[NodeId],
+    ) -> Arc<ShardHandle> {
+        // An earlier replica of it may still be on its way out.
+        while self.leaving().contains(&group_of(&facts)) {
+            std::thread::sleep(REOPEN_POLL);
+        }
+        let opened = self
+            .take_fetched(&facts)
             // All replicas begin the same, whenever they begin; the first leader gives the shard what the catalog says.
-            Some(_) => self.open_view(&facts, DefaultTtl::Off, None),
+            .and_then(|()| self.open_view(&facts, DefaultTtl::Off, None));
+        self.start(facts, begin, replicas, opened)
+    }
+
+    /// A shard of which other nodes have replicas.
+    pub fn remote(self: &Arc<Self>, facts: ShardFacts, replicas: Vec<NodeId>) -> Arc<ShardHandle> {
+        if let Some(groups) = &self.groups {
+            // A crash may have left the log of a replica that was here.
+            groups.driver.remove(group_of(&facts));
+        }
+        self.handle(facts, Begin::Blank, &[], Link::Remote(replicas))
+    }
+
+    /// Replicas whose files are about to go.
+    fn leaving(&self) -> MutexGuard<'_, HashSet<GroupId>> {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One of some nodes, which can be reached if any can.
+    pub fn reachable(&self, nodes: &[NodeId]) -> Option<NodeId> {
+        let connected = |node: &NodeId| {
+            let groups = self.groups.as_ref();
+            groups.is_some_and(|groups| (groups.connected)(*node))
         };
-        let handle = Arc::new(ShardHandle {
-            facts,
-            host: Arc::clone(self),
-            link: ArcSwap::from_pointee(Link::Down(Error::unavailable("the shard is starting"))),
-            closed: AtomicBool::new(false),
-            requests_under_way: AtomicUsize::new(0),
-            replica: OnceLock::new(),
-            splitting: AtomicBool::new(false),
-            parts: OnceLock::new(),
-            heirs: OnceLock::new(),
-            retired: OnceLock::new(),
-            last_default: Mutex::new(None),
-        });
+        let count = nodes.iter().filter(|node| connected(node)).count();
+        let turn = self.next_remote.fetch_add(1, Ordering::Relaxed) % count.max(1);
+        let mut connected = nodes.iter().filter(|node| connected(node));
+        connected.nth(turn).copied()
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        facts: ShardFacts,
+        begin: Begin,
+        replicas: &[NodeId],
+        opened: Result<Arc<ShardView>, EngineError>,
+    ) -> Arc<ShardHandle> {
+        let starting = Link::Down(Error::unavailable("the shard is starting"));
+        let handle = self.handle(facts, begin, replicas, starting);
         match opened {
             Ok(view) => {
                 start_actor(&handle, Arc::clone(&view));
@@ -170,9 +230,48 @@ impl ShardHost {
         handle
     }
 
-    /// Opens a part of a shard of this node, which was made from it.
-    pub(super) fn open_part(self: &Arc<Self>, part: ShardFacts) -> Arc<ShardHandle> {
-        self.open(part, DefaultTtl::Off, &IndexingPolicy::default())
+    fn handle(
+        self: &Arc<Self>,
+        facts: ShardFacts,
+        begin: Begin,
+        replicas: &[NodeId],
+        link: Link,
+    ) -> Arc<ShardHandle> {
+        Arc::new(ShardHandle {
+            facts,
+            host: Arc::clone(self),
+            link: ArcSwap::from_pointee(link),
+            closed: AtomicBool::new(false),
+            requests_under_way: AtomicUsize::new(0),
+            replica: OnceLock::new(),
+            begin,
+            peers: replicas.to_vec(),
+            splitting: AtomicBool::new(false),
+            parts: OnceLock::new(),
+            heirs: OnceLock::new(),
+            retired: OnceLock::new(),
+            last_default: Mutex::new(None),
+        })
+    }
+
+    /// A crash between the moment when the log went over to a snapshot and the one when the engine did is made good.
+    fn take_fetched(&self, facts: &ShardFacts) -> Result<(), EngineError> {
+        let Some(groups) = &self.groups else {
+            return Ok(());
+        };
+        let (folder, group) = (self.shard_folder(facts), group_of(facts));
+        if !groups.snapshots.has_fetched(group) {
+            return Ok(());
+        }
+        let applied = match folder.exists() {
+            true => replica::applied(&Engine::open(&folder, &self.shared)?)?,
+            false => 0,
+        };
+        if let Some(files) = groups.snapshots.pending(group, applied)? {
+            swap_folder(&files, &folder)?;
+            groups.snapshots.discard(group);
+        }
+        Ok(())
     }
 
     fn open_view(
@@ -208,6 +307,16 @@ impl ShardHost {
         split::make_part(parent, part, &self.shard_folder(part), &self.shared)
     }
 
+    /// The version of the catalog by which this node may have had things that it does not have any more.
+    pub(super) fn filled(&self) -> u64 {
+        let groups = self.groups.as_ref();
+        groups.map_or(0, |groups| (groups.filled)())
+    }
+
+    pub(super) fn has_folder(&self, part: &ShardFacts) -> bool {
+        self.shard_folder(part).exists()
+    }
+
     /// Removes the folder of a part that did not come about.
     pub fn remove_part(&self, part: &ShardFacts) {
         if let Err(failure) = std::fs::remove_dir_all(self.shard_folder(part)) {
@@ -224,8 +333,8 @@ impl ShardHost {
         self.folder.join("shards")
     }
 
-    /// Removes folders that no container of the catalog owns: what a crash in the middle of making or removing a container leaves.
-    pub fn remove_orphans(&self, catalog: &Catalog) -> std::io::Result<()> {
+    /// Removes folders that no container of the catalog owns, or that this node (in a cluster) is to have nothing of: what a crash in the middle of making or removing leaves.
+    pub fn remove_orphans(&self, catalog: &Catalog, node: Option<NodeId>) -> std::io::Result<()> {
         let entries = match std::fs::read_dir(self.shards_folder()) {
             Ok(entries) => entries.collect::<std::io::Result<Vec<_>>>()?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -248,9 +357,9 @@ impl ShardHost {
             .flat_map(|database| database.containers.values());
         let owned: HashSet<String> = containers
             .flat_map(|container| {
-                container
-                    .ranges
-                    .iter()
+                let ranges = container.ranges.iter();
+                ranges
+                    .filter(|range| node.is_none_or(|node| range.is_here(node)))
                     .map(|range| folder_name(container.rid, range.id))
             })
             .collect();
@@ -293,10 +402,15 @@ fn begin(
 
 /// The Raft group of a shard.
 fn group_of(facts: &ShardFacts) -> GroupId {
-    let ContainerRid { database, ordinal } = facts.container;
+    group_of_range(facts.container, facts.range_id)
+}
+
+/// The Raft group of a container's range.
+pub fn group_of_range(container: ContainerRid, range: u32) -> GroupId {
+    let ContainerRid { database, ordinal } = container;
     GroupId {
         container: u64::from(database.0) << 32 | u64::from(ordinal),
-        range: facts.range_id,
+        range,
     }
 }
 
@@ -331,8 +445,11 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
         let replica = handle.replica.get_or_init(|| {
             let group = group_of(&handle.facts);
             let weak = Arc::downgrade(handle);
-            Replica::new(group, groups.clone(), Arc::clone(&view), weak)
+            Replica::new(group, groups.driver.clone(), Arc::clone(&view), weak)
         });
+        if !first {
+            replica.set_view(Some(Arc::clone(&view)));
+        }
         (Arc::clone(replica), first)
     });
     let opened = match &replica {
@@ -365,7 +482,7 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
             match replica {
                 None => {}
                 Some((replica, true)) => {
-                    if let Err(failure) = replica.join() {
+                    if let Err(failure) = replica.join(handle.begin.clone()) {
                         handle.fail(&failure);
                     }
                 }
@@ -410,11 +527,10 @@ fn reopen(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     handle.link.store(Arc::new(Link::Down(Error::unavailable(
         "the shard is being reopened after the disk was full; try again",
     ))));
-    while Arc::strong_count(&view) > 1 {
-        std::thread::sleep(REOPEN_POLL);
+    if let Some(replica) = handle.replica() {
+        replica.set_view(None);
     }
-    let counted = Arc::clone(&view.counters);
-    drop(view);
+    let counted = release(view);
     loop {
         // The default and the policy are the stored ones: the shard is not new.
         match handle.host.open_view(&handle.facts, DefaultTtl::Off, None) {
@@ -430,6 +546,33 @@ fn reopen(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
             Err(failure) => return handle.fail(&failure),
         }
     }
+}
+
+/// Waits until the last reader has let go of an engine, and closes it. What it has counted.
+fn release(view: Arc<ShardView>) -> Arc<Counters> {
+    while Arc::strong_count(&view) > 1 {
+        std::thread::sleep(REOPEN_POLL);
+    }
+    Arc::clone(&view.counters)
+}
+
+/// Puts a folder in the place of another. After a crash in between there is at least one of them, and who looks for the second finds it.
+fn swap_folder(new: &Path, place: &Path) -> std::io::Result<()> {
+    let old = place.with_extension("old");
+    if old.exists() {
+        std::fs::remove_dir_all(&old)?;
+    }
+    if place.exists() {
+        std::fs::rename(place, &old)?;
+    }
+    let parent = place.parent().unwrap_or(place);
+    std::fs::create_dir_all(parent)?;
+    std::fs::rename(new, place)?;
+    std::fs::File::open(parent)?.sync_all()?;
+    if old.exists() {
+        std::fs::remove_dir_all(&old)?;
+    }
+    Ok(())
 }
 
 fn closed() -> Error {
@@ -473,6 +616,7 @@ impl ShardHandle {
     pub fn view(&self) -> Result<Arc<ShardView>> {
         match &**self.link.load() {
             Link::Up { view, .. } => Ok(Arc::clone(view)),
+            Link::Remote(nodes) => Err(self.elsewhere(nodes)),
             Link::Down(error) => Err(error.clone()),
         }
     }
@@ -481,6 +625,7 @@ impl ShardHandle {
     pub fn with_view<T>(&self, read: impl FnOnce(&ShardView) -> Result<T>) -> Result<T> {
         match &**self.link.load() {
             Link::Up { view, .. } => read(view),
+            Link::Remote(nodes) => Err(self.elsewhere(nodes)),
             Link::Down(error) => Err(error.clone()),
         }
     }
@@ -489,8 +634,8 @@ impl ShardHandle {
         self.splitting.store(splitting, Ordering::SeqCst);
     }
 
-    pub(super) fn host(&self) -> &ShardHost {
-        &self.host
+    pub(super) fn filled(&self) -> u64 {
+        self.host.filled()
     }
 
     /// What this node's replica was cut into; the catalog may not know of it yet.
@@ -524,7 +669,7 @@ impl ShardHandle {
         let before = self.link.swap(Arc::new(Link::Down(gone)));
         match &**self.retired.get_or_init(|| before) {
             Link::Up { address, .. } => Some(address.clone()),
-            Link::Down(_) => None,
+            Link::Remote(_) | Link::Down(_) => None,
         }
     }
 
@@ -536,6 +681,9 @@ impl ShardHandle {
                     address.do_send(Wake);
                 }
             }
+            Link::Remote(nodes) => {
+                let _ = request.reply.send(Err(self.elsewhere(nodes)));
+            }
             Link::Down(error) => {
                 let _ = request.reply.send(Err(error.clone()));
             }
@@ -546,8 +694,51 @@ impl ShardHandle {
     pub fn leader(&self) -> Option<Leader> {
         match &**self.link.load() {
             Link::Up { leader, .. } => Some(*leader),
+            Link::Remote(nodes) => Some(Leader::Elsewhere(self.host.reachable(nodes))),
             Link::Down(_) => None,
         }
+    }
+
+    /// That one of some nodes must answer what this one cannot.
+    pub fn elsewhere(&self, nodes: &[NodeId]) -> Error {
+        Error::elsewhere(self.host.reachable(nodes))
+    }
+
+    /// The nodes that have the shard, where this one has not.
+    pub fn remote(&self) -> Option<Vec<NodeId>> {
+        match &**self.link.load() {
+            Link::Remote(nodes) => Some(nodes.clone()),
+            Link::Up { .. } | Link::Down(_) => None,
+        }
+    }
+
+    /// Goes on from the engine in a folder, which is moved to the place of the old one. Whoever reads in between is told to try again. Waits for readers and for the disk.
+    pub(super) fn replace_engine(self: &Arc<Self>, files: &Path) -> Result<(), EngineError> {
+        if !self.heirs().is_empty() {
+            return Err(EngineError::Io(
+                "the shard was split; its parts are filled".into(),
+            ));
+        }
+        let filling = || Link::Down(Error::unavailable("the shard is being filled; try again"));
+        let (closing, done) = oneshot::channel();
+        if self.send(Close { closed: closing }).is_ok() {
+            // An actor that is gone already has nothing to finish.
+            let _ = done.blocking_recv();
+        }
+        let view = self.view().ok();
+        self.link.store(Arc::new(filling()));
+        if let Some(replica) = self.replica() {
+            replica.set_view(None);
+        }
+        let counted = view.map(release);
+        swap_folder(files, &self.host.shard_folder(&self.facts))?;
+        let view = self.host.open_view(&self.facts, DefaultTtl::Off, None)?;
+        if let Some(counted) = counted {
+            view.counters.continue_from(&counted);
+        }
+        start_actor(self, Arc::clone(&view));
+        // The others may have been split before they filled this one.
+        self.part(&view)
     }
 
     pub(super) fn replica(&self) -> Option<Arc<Replica>> {
@@ -561,7 +752,7 @@ impl ShardHandle {
                 address: address.clone(),
                 leader: next,
             }),
-            Link::Down(_) => Arc::clone(link),
+            Link::Remote(_) | Link::Down(_) => Arc::clone(link),
         });
     }
 
@@ -646,7 +837,15 @@ impl ShardHandle {
             Link::Up {
                 leader: Leader::Elsewhere(node),
                 ..
-            } => return Err(Error::elsewhere(*node)),
+            } => {
+                // A replica that waits to be filled does not know who leads; the others do.
+                let peers = self.replica().filter(|replica| !replica.is_filled());
+                return Err(match (node, peers) {
+                    (None, Some(_)) => self.elsewhere(&self.peers),
+                    (node, _) => Error::elsewhere(*node),
+                });
+            }
+            Link::Remote(nodes) => return Err(self.elsewhere(nodes)),
             Link::Down(error) => Some((request, error.clone())),
         };
         if let Some((request, error)) = refused {
@@ -778,7 +977,7 @@ impl ShardHandle {
                 let _ = done.await;
                 Some(Arc::clone(view))
             }
-            Link::Down(_) => None,
+            Link::Remote(_) | Link::Down(_) => None,
         };
         if self.heirs().is_empty() {
             self.link.store(Arc::new(Link::Down(closed())));
@@ -786,8 +985,19 @@ impl ShardHandle {
         view
     }
 
+    /// Its files are about to go: whoever opens a replica of the shard again waits for that.
+    pub fn note_leaving(&self) {
+        self.host.leaving().insert(group_of(&self.facts));
+    }
+
     /// Closes the shard and removes its files.
     pub async fn destroy(&self) -> std::io::Result<()> {
+        let removed = self.close_and_remove().await;
+        self.host.leaving().remove(&group_of(&self.facts));
+        removed
+    }
+
+    async fn close_and_remove(&self) -> std::io::Result<()> {
         if let Some(replica) = self.replica.get() {
             replica.leave();
         }
@@ -814,6 +1024,7 @@ impl ShardHandle {
                 address.do_send(message);
                 Ok(())
             }
+            Link::Remote(nodes) => Err(self.elsewhere(nodes)),
             Link::Down(error) => Err(error.clone()),
         }
     }

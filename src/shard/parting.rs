@@ -1,8 +1,8 @@
 //! A split in a cluster is an entry of the parent's log, the last one that changes anything. Every replica makes its parts when it comes to that entry, from exactly the
 //! same state, and takes part in their groups from then on. What the catalog says of it comes later.
 //!
-//! The mark of the split is in the same write as the entry. Parts are made after it and noted with a durable write, before anybody may write to them: a crash before that
-//! makes them again, a crash after it finds them.
+//! The folder of a part has its name when the part is complete, durably, and only then may anybody write to it: a crash before that makes it again, from the log or from the
+//! mark of the split, a crash after it finds it. A replica that the log does not lead to the split any more is filled by the parts' own snapshots.
 
 use std::{
     slice,
@@ -10,7 +10,6 @@ use std::{
 };
 
 use actix::prelude::*;
-use serde::{Deserialize, Serialize};
 use tracing::info;
 
 use super::{
@@ -18,46 +17,30 @@ use super::{
     command::{Change, Command},
     commit,
     facts::ShardFacts,
-    host::ShardHandle,
+    host::{ShardHandle, ShardHost},
     split_work::Holding,
     view::ShardView,
 };
 use crate::{
+    cluster::group_log::Begin,
     model::{catalog::Cut, error::Result},
-    store::{Batch, Engine, EngineError, engine::Durability, keys},
+    store::{Batch, Engine, EngineError, keys},
 };
 
-/// What a replica remembers of the split of its shard.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Mark {
-    cut: Cut,
-    /// The parts are there, durably.
-    made: bool,
-}
-
-impl Mark {
-    fn load(engine: &Engine) -> Result<Option<Self>, EngineError> {
-        let Some(bytes) = engine.get(keys::CUT)? else {
-            return Ok(None);
-        };
-        let mark = rmp_serde::from_slice(&bytes);
-        mark.map(Some)
-            .map_err(|failure| EngineError::Damaged(format!("the mark of a split: {failure}")))
-    }
-
-    fn store(&self, batch: &mut Batch) {
-        let bytes = rmp_serde::to_vec(self).expect("a struct of numbers has a MessagePack form");
-        batch.put(keys::CUT, bytes);
-    }
-}
-
-/// Notes that the shard is split here; its parts are not made yet.
+/// Notes that the shard is split here.
 pub(super) fn mark(cut: &Cut, batch: &mut Batch) {
-    let mark = Mark {
-        cut: cut.clone(),
-        made: false,
+    let bytes = rmp_serde::to_vec(cut).expect("a struct of numbers has a MessagePack form");
+    batch.put(keys::CUT, bytes);
+}
+
+/// Where a shard was split.
+fn marked(engine: &Engine) -> Result<Option<Cut>, EngineError> {
+    let Some(bytes) = engine.get(keys::CUT)? else {
+        return Ok(None);
     };
-    mark.store(batch);
+    let cut = rmp_serde::from_slice(&bytes);
+    cut.map(Some)
+        .map_err(|failure| EngineError::Damaged(format!("the mark of a split: {failure}")))
 }
 
 /// Whether an engine is that of a shard that was split.
@@ -97,27 +80,53 @@ fn parts_of(parent: &ShardFacts, cut: &Cut) -> [ShardFacts; 2] {
     [part(cut.parts[0], left), part(cut.parts[1], right)]
 }
 
+/// Makes the parts of a shard where they are not there yet, and opens them.
+fn open_parts(
+    host: &Arc<ShardHost>,
+    parent: &ShardFacts,
+    view: &ShardView,
+    cut: &Cut,
+) -> Result<Vec<Arc<ShardHandle>>, EngineError> {
+    let facts = parts_of(parent, cut);
+    {
+        // Nothing is purged meanwhile.
+        let _still = commit::lock(view)?;
+        for part in facts.iter().filter(|part| !host.has_folder(part)) {
+            host.make_part(view, part)?;
+        }
+    }
+    info!(container = %parent.container, range = parent.range_id, parts = ?cut.parts, "this replica is split");
+    let parts = facts.into_iter().map(|part| {
+        let begin = Begin::With(cut.replicas.clone());
+        host.open_replica(part, begin, &cut.replicas)
+    });
+    Ok(parts.collect())
+}
+
 impl ShardHandle {
     /// Makes the parts, if that was not done before, and takes part in their groups. Nothing happens to a shard that is whole. Waits for the disk.
     pub(super) fn part(&self, view: &ShardView) -> Result<(), EngineError> {
-        let Some(mark) = Mark::load(&view.engine)? else {
+        let Some(cut) = marked(&view.engine)? else {
             return Ok(());
         };
-        let facts = parts_of(&self.facts, &mark.cut);
-        if !mark.made {
-            // Nothing is purged meanwhile.
-            let _still = commit::lock(view)?;
-            for part in &facts {
-                self.host().make_part(view, part)?;
-            }
-            let mut batch = Batch::default();
-            Mark { made: true, ..mark }.store(&mut batch);
-            view.engine.write(batch, Durability::Synced)?;
+        // A node that has lost its disk may have had a say in the parts before: it gets them from the others, like all that it has forgotten.
+        if cut.version <= self.filled() {
+            return Ok(());
         }
-        let ids = facts.each_ref().map(|part| part.range_id);
-        self.put_parts(|host| facts.map(|part| host.open_part(part)).into());
-        info!(container = %self.facts.container, range = self.facts.range_id, parts = ?ids, "this replica is split");
-        Ok(())
+        let mut outcome = Ok(());
+        self.put_parts(|host| {
+            let parts = open_parts(host, &self.facts, view, &cut);
+            parts.unwrap_or_else(|failure| {
+                outcome = Err(failure);
+                Vec::new()
+            })
+        });
+        outcome
+    }
+
+    /// From now on no parts are made of this replica: the catalog names them already, and they are filled by others. Waits for those that are being made.
+    pub fn seal(&self) {
+        self.put_parts(|_| Vec::new());
     }
 
     /// The shard itself, its parts, and theirs.

@@ -5,9 +5,14 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::Ordering},
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 
 use super::{
@@ -25,6 +30,7 @@ use crate::{
         GroupId,
         driver::{Driver, StateMachine},
         group::{Committed, NotProposed, Role},
+        group_log::Begin,
     },
     model::error::{Error, ErrorKind},
     store::{
@@ -43,7 +49,10 @@ pub struct Replica {
     pub(super) driver: Driver,
     pub(super) currency: Currency,
     pub(super) checks: Checks,
-    view: Arc<ShardView>,
+    /// Absent while the engine is replaced.
+    view: ArcSwapOption<ShardView>,
+    /// Not set while the replica has nothing and waits to be filled by the others.
+    filled: AtomicBool,
     handle: Weak<ShardHandle>,
     inner: Mutex<Inner>,
 }
@@ -109,30 +118,42 @@ impl Replica {
             driver,
             currency: Currency::default(),
             checks: Checks::default(),
-            view,
+            view: ArcSwapOption::new(Some(view)),
+            filled: AtomicBool::new(false),
             handle,
             inner: Mutex::default(),
         })
     }
 
     /// Takes part in the group.
-    pub fn join(self: &Arc<Self>) -> Result<(), EngineError> {
-        let applied = match self.view.engine.get(keys::APPLIED)? {
-            Some(bytes) => {
-                let damaged = |_| EngineError::Damaged("the index of the last entry".into());
-                u64::from_be_bytes(bytes.as_ref().try_into().map_err(damaged)?)
-            }
-            None => 0,
-        };
+    pub fn join(self: &Arc<Self>, begin: Begin) -> Result<(), EngineError> {
+        let applied = applied(&self.view()?.engine)?;
         self.currency.set_applied(applied);
+        let filled = applied > 0 || begin != Begin::Blank;
+        self.filled.store(filled, Ordering::Release);
         let machine: Arc<dyn StateMachine> = Arc::clone(self) as _;
-        self.driver.add(self.group, machine, applied);
+        self.driver.add(self.group, machine, begin, applied);
         Ok(())
     }
 
     /// Whether the shard was split, as far as this replica knows.
     pub(super) fn is_cut(&self) -> bool {
-        self.view.is_cut()
+        self.view().is_ok_and(|view| view.is_cut())
+    }
+
+    /// Whether there is something that could be read.
+    pub(super) fn is_filled(&self) -> bool {
+        self.filled.load(Ordering::Acquire)
+    }
+
+    fn view(&self) -> Result<Arc<ShardView>, EngineError> {
+        let missing = || EngineError::Io("the engine of the shard is being replaced".into());
+        self.view.load_full().ok_or_else(missing)
+    }
+
+    /// Lets go of the engine, or takes a new one.
+    pub(super) fn set_view(&self, view: Option<Arc<ShardView>>) {
+        self.view.store(view);
     }
 
     /// Leaves the group, which is no more.
@@ -141,15 +162,21 @@ impl Replica {
         self.role(Role::default());
     }
 
-    /// The actor was built anew: it leads again when all that its predecessor has proposed is applied.
+    /// The actor was built anew: it leads again when all that its predecessor has proposed is applied, or follows whom it followed.
     pub fn begin_again(self: &Arc<Self>) {
-        let term = {
+        let role = {
             let mut inner = self.inner();
             inner.taking_over = inner.role.leads;
-            inner.role.term
+            inner.role
         };
-        let nothing = Box::new(|_| ());
-        self.driver.propose(self.group, term, Bytes::new(), nothing);
+        if role.leads {
+            let nothing = Box::new(|_| ());
+            self.driver
+                .propose(self.group, role.term, Bytes::new(), nothing);
+        } else if let Some(handle) = self.handle.upgrade() {
+            // The new actor has not heard who leads.
+            handle.follow(role.leader);
+        }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -208,37 +235,43 @@ impl Replica {
 
     /// Applies a purge to this replica alone.
     pub(super) fn purge(&self, purge: Purge) -> Result<ShardState, EngineError> {
-        let mut applied = commit::lock(&self.view)?;
+        let view = self.view()?;
+        let mut applied = commit::lock(&view)?;
         let mut state = applied.state;
-        let purge = still_true(&self.view.engine, purge)?;
+        let purge = still_true(&view.engine, purge)?;
         let mut batch = Batch::default();
         state.purge(&purge, &mut batch);
         if state != applied.state {
             state.store(&mut batch);
         }
         if !batch.is_empty() {
-            self.view.engine.write(batch, Durability::Buffered)?;
+            view.engine.write(batch, Durability::Buffered)?;
         }
         applied.state = state;
-        commit::note_purged(&self.view, &purge);
-        self.view.publish(&state);
+        commit::note_purged(&view, &purge);
+        view.publish(&state);
         Ok(state)
     }
 
     /// Applies commands in one batch, which says how far the log is applied.
-    fn write(&self, commands: &mut [Command], index: u64) -> Result<ShardState, EngineError> {
-        if self.is_cut() && !commands.is_empty() {
+    fn write(
+        &self,
+        view: &ShardView,
+        commands: &mut [Command],
+        index: u64,
+    ) -> Result<ShardState, EngineError> {
+        if view.is_cut() && !commands.is_empty() {
             return Err(EngineError::Damaged(format!(
                 "entry {index} of the log changes a shard that was split before"
             )));
         }
-        let mut applied = commit::lock(&self.view)?;
+        let mut applied = commit::lock(view)?;
         let mut state = applied.state;
         let mut batch = Batch::default();
         let mut met = Met::default();
         for command in commands.iter_mut() {
             for change in &mut command.changes {
-                met.reconcile(&self.view.engine, change)?;
+                met.reconcile(&view.engine, change)?;
             }
             state.apply(command, &mut batch);
         }
@@ -246,18 +279,18 @@ impl Replica {
             state.store(&mut batch);
         }
         batch.put(keys::APPLIED, index.to_be_bytes());
-        let begun = self.view.sums.begin(commands);
+        let begun = view.sums.begin(commands);
         // The log has it: after a crash it is applied again.
-        self.view.engine.write(batch, Durability::Buffered)?;
-        self.view.sums.settle(begun);
+        view.engine.write(batch, Durability::Buffered)?;
+        view.sums.settle(begun);
         applied.state = state;
         // Who is not behind the log brings nothing back that was expired by its time, should it lead one day.
-        self.view.clock.raise(state.ts);
-        let counter = &self.view.counters.commands;
+        view.clock.raise(state.ts);
+        let counter = &view.counters.commands;
         counter.fetch_add(commands.len() as u64, Ordering::Relaxed);
-        self.view.publish(&state);
+        view.publish(&state);
         if parting::asks(commands) {
-            self.view.set_cut(true);
+            view.set_cut(true);
         }
         self.currency.set_applied(index);
         Ok(state)
@@ -266,15 +299,16 @@ impl Replica {
     /// Applies commands up to each of these places, given as a number of commands and an index; between two of them replicas are compared, or split.
     fn write_in_places(
         &self,
+        view: &Arc<ShardView>,
         mut commands: &mut [Command],
         places: &[(usize, u64)],
     ) -> Result<ShardState, EngineError> {
-        let (mut state, mut written) = (self.view.state(), 0);
+        let (mut state, mut written) = (view.state(), 0);
         for (count, index) in places {
             let (here, later) = commands.split_at_mut(count - written);
-            state = self.write(here, *index)?;
-            self.checks.begin(&self.view, here, state);
-            parting::follow(&self.handle, &self.view, here)?;
+            state = self.write(view, here, *index)?;
+            self.checks.begin(view, here, state);
+            parting::follow(&self.handle, view, here)?;
             commands = later;
             written = *count;
         }
@@ -294,6 +328,7 @@ impl StateMachine for Replica {
         let Some(last) = entries.last().map(|entry| entry.index) else {
             return Ok(());
         };
+        let view = self.view()?;
         let terms: Vec<u64> = entries.iter().map(|entry| entry.term).collect();
         let mut submitted = self.take_submitted(last).into_iter().peekable();
         let (mut commands, mut ours) = (Vec::new(), Vec::new());
@@ -321,22 +356,22 @@ impl StateMachine for Replica {
             let decoded: Vec<Command> = rmp_serde::from_slice(&entry.data).map_err(|failure| {
                 EngineError::Damaged(format!("entry {} of the log: {failure}", entry.index))
             })?;
-            index_work::follow(&self.view, &decoded);
+            index_work::follow(&view, &decoded);
             commands.extend(decoded);
         }
         submitted.for_each(|lost| lost.rest.abandon());
         places.push((commands.len(), last));
-        let state = match self.write_in_places(&mut commands, &places) {
+        let state = match self.write_in_places(&view, &mut commands, &places) {
             Ok(state) => state,
             Err(failure) => {
-                commit::poison(&self.view, &failure);
+                commit::poison(&view, &failure);
                 let error = Error::from(failure.clone());
                 ours.into_iter()
                     .for_each(|(_, rest)| rest.fail(&error, failure.clone()));
                 return Err(failure);
             }
         };
-        index_work::follow_generations(&self.view, &state)?;
+        index_work::follow_generations(&view, &state)?;
         let replica = self.handle.upgrade().and_then(|handle| handle.replica());
         for (term, rest) in ours {
             match &replica {
@@ -356,10 +391,28 @@ impl StateMachine for Replica {
     }
 
     fn sync(&self) -> Result<(), EngineError> {
-        let applied = commit::lock(&self.view)?;
+        let view = self.view()?;
+        let applied = commit::lock(&view)?;
         let mut batch = Batch::default();
         applied.state.store(&mut batch);
-        self.view.engine.write(batch, Durability::Synced)
+        view.engine.write(batch, Durability::Synced)
+    }
+
+    fn copy_to(&self, folder: &Path) -> Result<(), EngineError> {
+        self.view()?.engine.checkpoint(folder)
+    }
+
+    fn install(&self, files: &Path, index: u64) -> Result<(), EngineError> {
+        let abandoned = std::mem::take(&mut self.inner().submitted);
+        abandoned
+            .into_iter()
+            .for_each(|submitted| submitted.rest.abandon());
+        if let Some(handle) = self.handle.upgrade() {
+            handle.replace_engine(files)?;
+        }
+        self.currency.set_applied(index);
+        self.filled.store(true, Ordering::Release);
+        Ok(())
     }
 
     fn role(&self, role: Role) {
@@ -405,16 +458,31 @@ impl CommitLog for ReplicatedLog {
                 done,
                 untouched: true,
             };
+            let view = replica.view();
             match replica.purge(purge) {
                 Ok(state) if rest.chunks.is_empty() => rest.succeed(state),
                 Ok(_) => replica.propose(term, rest),
                 Err(failure) => {
-                    commit::poison(&replica.view, &failure);
+                    // A group of an engine that was replaced meanwhile is no concern of the new one.
+                    if let Ok(view) = view {
+                        commit::poison(&view, &failure);
+                    }
                     rest.fail(&failure.clone().into(), failure);
                 }
             }
         });
     }
+}
+
+/// The last entry that an engine has applied.
+pub(super) fn applied(engine: &Engine) -> Result<u64, EngineError> {
+    let Some(bytes) = engine.get(keys::APPLIED)? else {
+        return Ok(0);
+    };
+    let damaged = |_| EngineError::Damaged("the index of the last entry".into());
+    Ok(u64::from_be_bytes(
+        bytes.as_ref().try_into().map_err(damaged)?,
+    ))
 }
 
 /// Commands in their order, cut into entries.

@@ -251,6 +251,69 @@ def test_kill_9_of_a_node_during_a_split_loses_nothing(cluster, victim, pause):
     at(nodes[number]).create_item({"id": "after", "pk": "key1"})
 
 
+def test_a_node_that_was_away_during_splits_is_filled(cluster):
+    nodes = cluster.nodes
+    make(nodes[1], default_ttl=-1)
+    fill(at(nodes[1]), 200)
+    at(nodes[1]).create_item({"id": "doomed", "pk": "key1", "ttl": 2})
+    cluster.wait_level(("shop", "items"))
+    nodes[3].kill()
+    cluster.wait_led()
+    status, answer = split(nodes[1])
+    assert (status, answer) == (200, {"ranges": [1, 2]})
+    for number in range(200, 300):
+        at(nodes[2]).create_item({"id": f"item{number}", "pk": f"key{number % 40}", "n": number})
+    assert split(nodes[2], 1) == (200, {"ranges": [3, 4]})
+    nodes[3].start()
+    cluster.wait_led()
+    cluster.wait_level(("shop", "items"))
+    assert [range_ids(node) for node in nodes.values()] == [[3, 4, 2]] * 3
+    check_equal(cluster)
+    # It counts again: without another node it takes part in everything.
+    nodes[1].kill()
+    cluster.wait_led()
+    assert sorted(ids(at(nodes[3]))) == sorted(f"item{number}" for number in range(300))
+    at(nodes[3]).create_item({"id": "new", "pk": "key1"})
+    assert split(nodes[3], 2) == (200, {"ranges": [5, 6]})
+    nodes[1].start()
+    cluster.wait_led()
+    cluster.wait_level(("shop", "items"))
+    check_equal(cluster)
+
+
+def test_shards_of_some_nodes_split_beyond_their_bound_and_for_more_throughput(new_node, tmp_path):
+    def small(arguments, **options):
+        limits = ["--set", "limits.shard_bytes_max=60000", "--set", "storage.journal_mb_max=8"]
+        return new_node(arguments=[*arguments, *limits], **options)
+
+    cluster = Cluster(small, tmp_path, count=5)
+    nodes = list(cluster.nodes.values())
+    container = make(nodes[0])
+    fill(container, 400)
+
+    def sizes():
+        """The bytes of every shard, wherever it is; nothing while some are being cleared or nobody tells."""
+        found = {}
+        for node in nodes:
+            for shard in shards(node):
+                if shard.get("splitLeftovers"):
+                    return {}
+                if "bytes" in shard:
+                    found[shard["range"]["id"]] = shard["bytes"]
+        return found
+
+    def small_enough():
+        found = sizes()
+        return len(found) >= 2 and set(found) == set(range_ids(nodes[0])) and all(each <= 60_000 for each in found.values())
+
+    wait_until(small_enough, "all shards are small enough")
+    before = len(range_ids(nodes[0]))
+    container.replace_throughput(10_000 * before + 100)
+    wait_until(lambda: all(len(range_ids(node)) == before + 1 for node in nodes), "more throughput brings a shard more")
+    for node in nodes:
+        wait_until(lambda node=node: len(ids(at(node))) == 400, "everything is there at every node")
+
+
 def quietly(work):
     try:
         work()

@@ -1,23 +1,25 @@
 """Three node processes as one: any node answers, any node may die."""
 
+import shutil
+import subprocess
 import threading
 import time
 
 import pytest
 from azure.cosmos import PartitionKey, exceptions
 
-from node import free_ports, wait_until
+from node import binary, free_ports, wait_until
 
 NODES = 3
 
 
 class Cluster:
-    """Three nodes on free ports with a key of their own."""
+    """Some nodes on free ports with a key of their own."""
 
-    def __init__(self, new_node, tmp_path):
+    def __init__(self, new_node, tmp_path, count=NODES):
         key = tmp_path / "cluster.key"
         key.write_text("0123456789abcdef" * 4)
-        ports = free_ports(NODES)
+        ports = free_ports(count)
         members = ",".join(f"{number}=127.0.0.1:{port}" for number, port in enumerate(ports, 1))
         self.nodes = {
             number: new_node(
@@ -27,7 +29,7 @@ class Cluster:
                     "--set", f"cluster.key_file={key}",
                 ],  # fmt: skip
             )
-            for number in range(1, NODES + 1)
+            for number in range(1, count + 1)
         }
         for node in self.nodes.values():
             node.spawn()
@@ -68,7 +70,7 @@ class Cluster:
         for number in self.running():
             for each in self.status(number)["containers"]:
                 if each["container"] == f"dbs/{container[0]}/colls/{container[1]}":
-                    found.append([shard["lsn"] for shard in each["shards"]])
+                    found.append([shard.get("lsn") for shard in each["shards"]])
         return found
 
     def wait_level(self, container):
@@ -270,3 +272,107 @@ def test_a_node_with_another_key_stays_outside(cluster, tmp_path):
     wait_until(refused, "the connection is refused")
     assert 3 not in cluster.status(1)["cluster"]["connected"]
     make(cluster.nodes[1]).create_item({"id": "x", "pk": "x"})
+
+
+def test_a_node_that_lost_its_disk_is_filled_again(cluster):
+    """It gets snapshots of the catalog and of every shard, and counts again for majorities."""
+    nodes = cluster.nodes
+    make(nodes[1], offer_throughput=20_000, default_ttl=3_600)
+    written = [f"{index:03}" for index in range(60)]
+    for name in written:
+        at(nodes[1]).create_item({"id": name, "pk": name})
+    cluster.wait_level(("shop", "items"))
+    nodes[2].kill()
+    shutil.rmtree(nodes[2].data)
+    at(nodes[3]).create_item({"id": "while away", "pk": "x"})
+    nodes[2].start()
+    cluster.wait_level(("shop", "items"))
+
+    def votes_again():
+        groups = [group for number in nodes for group in cluster.status(number)["cluster"]["groups"] if group["leads"]]
+        return len(groups) == 3 and all(group["voters"] == [1, 2, 3] for group in groups)
+
+    wait_until(votes_again, "the node votes in every group again")
+    # Without one of the two others the filled node is needed for a majority.
+    nodes[1].kill()
+    cluster.wait_led()
+    at(nodes[2]).create_item({"id": "with it", "pk": "y"})
+    cluster.wait_level(("shop", "items"))
+    everything = sorted([*written, "while away", "with it"])
+    assert ids(at(nodes[2])) == everything
+    assert ids(at(nodes[3])) == everything
+    # What was filled lasts.
+    nodes[2].kill()
+    nodes[1].start()
+    nodes[2].start()
+    cluster.wait_led()
+    cluster.wait_level(("shop", "items"))
+    assert ids(at(nodes[2])) == everything
+
+
+def test_five_nodes_with_three_replicas_answer_everything_at_every_node(new_node, tmp_path):
+    cluster = Cluster(new_node, tmp_path, 5)
+    nodes = cluster.nodes
+    make(nodes[1], offer_throughput=50_000)
+    shards = cluster.status(1)["containers"][0]["shards"]
+    assert [len(shard["replicas"]) for shard in shards] == [3] * 5
+    held = [number for shard in shards for number in shard["replicas"]]
+    assert {held.count(number) for number in nodes} == {3}
+    expected = []
+    for number, node in nodes.items():
+        wait_until(lambda node=node: node.health("/status").json["containers"], "the node knows the container")
+        for index in range(8):
+            at(node).create_item({"id": f"{number}-{index}", "pk": f"key {number} {index}", "n": index})
+            expected.append(f"{number}-{index}")
+    expected.sort()
+    for number, node in nodes.items():
+        container = at(node)
+        read = container.read_item(f"{number % 5 + 1}-3", f"key {number % 5 + 1} 3")
+        assert read["n"] == 3
+        wait_until(lambda container=container: ids(container) == expected, f"node {number} finds everything")
+        assert sorted(item["id"] for item in container.read_all_items()) == expected
+        assert sorted(item["id"] for item in container.query_items_change_feed(start_time="Beginning")) == expected
+        ordered = container.query_items("SELECT VALUE c.n FROM c ORDER BY c.n", enable_cross_partition_query=True)
+        assert list(ordered) == sorted(index for index in range(8) for _ in nodes)
+        count = container.query_items("SELECT VALUE COUNT(1) FROM c", enable_cross_partition_query=True)
+        assert list(count) == [40]
+    # One may die: its shards have two replicas each.
+    nodes[5].kill()
+    cluster.wait_led()
+    for number in cluster.running():
+        at(nodes[number]).create_item({"id": f"after {number}", "pk": f"key {number}"})
+        expected = sorted([*expected, f"after {number}"])
+        wait_until(lambda: ids(at(nodes[number])) == expected, f"node {number} finds everything")
+
+
+def drain(cluster, number, by):
+    bolide = str(binary())
+    port = str(cluster.nodes[by].health_port)
+    ended = subprocess.run(
+        [bolide, "cluster", "drain", str(number), "--health-port", port], capture_output=True, text=True, timeout=60, check=False
+    )
+    return ended
+
+
+def test_a_drained_node_gives_its_replicas_away_and_can_be_stopped(new_node, tmp_path):
+    cluster = Cluster(new_node, tmp_path, 4)
+    nodes = cluster.nodes
+    make(nodes[1], offer_throughput=40_000)
+    written = [f"{index:03}" for index in range(40)]
+    for name in written:
+        at(nodes[1]).create_item({"id": name, "pk": name})
+    refused = drain(cluster, 9, by=1)
+    assert refused.returncode != 0 and "no node 9" in refused.stderr, refused
+    done = drain(cluster, 2, by=3)
+    assert done.returncode == 0, done
+    assert "off the list" in done.stdout
+    status = cluster.status(3)
+    assert sorted(status["cluster"]["nodes"]) == ["1", "3", "4"]
+    for shard in status["containers"][0]["shards"]:
+        assert shard["replicas"] == [1, 3, 4] and shard["leaving"] == []
+    nodes[2].kill()
+    cluster.wait_led()
+    for number in cluster.running():
+        at(nodes[number]).create_item({"id": f"after {number}", "pk": f"{number}"})
+    cluster.wait_level(("shop", "items"))
+    assert ids(at(nodes[4])) == sorted([*written, "after 1", "after 3", "after 4"])

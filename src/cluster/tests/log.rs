@@ -11,12 +11,12 @@ use raft::{
 use crate::{
     cluster::{
         GroupId,
-        group_log::{GroupLog, LogBatch, LogDisk as _, Mark, Record},
+        group_log::{Begin, GroupLog, LogBatch, LogDisk as _, Mark, Record},
         log_store::LogStore,
         replicas::{Post, Replicas},
     },
     config::Storage,
-    store::{SharedResources, engine::Durability},
+    store::{EngineError, SharedResources, engine::Durability},
 };
 
 const SHARD: GroupId = GroupId {
@@ -72,6 +72,11 @@ fn texts(entries: &[Entry]) -> Vec<String> {
     entries.iter().map(text).collect()
 }
 
+fn open_log(store: &Arc<LogStore>, applied: u64) -> Result<GroupLog, EngineError> {
+    let begin = Begin::With(vec![1, 2, 3]);
+    GroupLog::open(SHARD, store.clone(), &begin, applied).map(|(log, _)| log)
+}
+
 #[test]
 fn groups_of_one_log_are_kept_apart_over_a_restart() {
     let folder = tempfile::tempdir().unwrap();
@@ -125,13 +130,13 @@ fn what_is_truncated_is_gone_and_the_log_knows_where_it_begins() {
         &store,
         vec![(SHARD, append(entries, 0)), (SHARD, hard_state(9, 9))],
     );
-    let mut log = GroupLog::open(SHARD, store.clone(), &[1, 2, 3], 9).unwrap();
+    let mut log = open_log(&store, 9).unwrap();
     let record = log.truncate(6).unwrap();
     assert!(log.truncate(6).is_none());
     write(&store, vec![(SHARD, record)]);
     drop(log);
 
-    let log = GroupLog::open(SHARD, store.clone(), &[1, 2, 3], 9).unwrap();
+    let log = open_log(&store, 9).unwrap();
     assert_eq!(
         (log.first_index().unwrap(), log.last_index().unwrap()),
         (7, 9)
@@ -142,7 +147,7 @@ fn what_is_truncated_is_gone_and_the_log_knows_where_it_begins() {
     assert!(log.entries(6, 9, None, context()).is_err());
     assert_eq!(log.entries(7, 10, None, context()).unwrap().len(), 3);
     // A state machine that is behind the log's beginning cannot catch up.
-    assert!(GroupLog::open(SHARD, store, &[1, 2, 3], 5).is_err());
+    assert!(open_log(&store, 5).is_err());
 }
 
 #[test]
@@ -151,7 +156,7 @@ fn a_group_of_one_commits_and_goes_on_after_a_restart() {
     let mut applied = 0;
     for start in 0..3 {
         let mut replicas = Replicas::new(1, open(folder.path()));
-        replicas.add(SHARD, &[1], applied).unwrap();
+        replicas.add(SHARD, &Begin::With(vec![1]), applied).unwrap();
         replicas.campaign(SHARD);
         let mut seen = Vec::new();
         let mut proposed = false;
@@ -188,7 +193,7 @@ fn all_groups_of_a_round_share_one_fsync() {
     let mut replicas = Replicas::new(1, open(folder.path()));
     let groups = (0..50).map(|range| GroupId { range, ..SHARD });
     for group in groups.clone() {
-        replicas.add(group, &[1], 0).unwrap();
+        replicas.add(group, &Begin::With(vec![1]), 0).unwrap();
         replicas.campaign(group);
     }
     let mut fsyncs = 0;
@@ -199,4 +204,28 @@ fn all_groups_of_a_round_share_one_fsync() {
         assert!(replicas.group(group).unwrap().role().leads);
     }
     assert!(fsyncs <= 3, "{fsyncs} fsyncs for 50 elections");
+}
+
+#[test]
+fn a_torn_write_at_the_end_of_the_log_takes_nothing_along_that_was_synced_before() {
+    for cut in [1, 7, 30] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path());
+        let kept = append(vec![entry(1, 1, "kept")], 0);
+        write(&store, vec![(SHARD, kept), (SHARD, hard_state(1, 1))]);
+        let torn = append(vec![entry(2, 2, "torn"), entry(3, 2, "torn")], 1);
+        write(&store, vec![(SHARD, torn), (SHARD, hard_state(2, 1))]);
+        drop(store);
+        let files = std::fs::read_dir(folder.path()).unwrap();
+        let journal = files
+            .map(|file| file.unwrap().path())
+            .find(|path| path.extension().is_some_and(|extension| extension == "log"))
+            .unwrap();
+        let bytes = std::fs::read(&journal).unwrap();
+        std::fs::write(&journal, &bytes[..bytes.len() - cut]).unwrap();
+        // All of the last write is gone, entries and term: half of it would be a vote or an entry that nobody knows of.
+        let found = open(folder.path()).load(SHARD).unwrap().unwrap();
+        assert_eq!(found.last, Mark { index: 1, term: 1 }, "{cut} bytes cut");
+        assert_eq!(found.hard_state.term, 1, "{cut} bytes cut");
+    }
 }

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     model::{
         epk::EpkRange,
-        error::{Error, Result},
+        error::{Error, ErrorKind, Result},
     },
     router::{
         Answer, ContainerRoute,
@@ -114,6 +114,35 @@ pub enum Progress {
     Page(Box<Answer<QueryPage>>),
 }
 
+/// Rows that are in the order of the shards can be answered shard by shard, wherever they are. For others all shards must be on one node: this one, or one to which the
+/// request is sent on. Where there is none, clients are told to ask range by range and to merge the answers, as they do with the service.
+fn check_one_node_has_all(request: &RunQuery, parts: &[Part]) -> Result<()> {
+    let Some(remote) = parts.iter().find(|part| part.shard.remote().is_some()) else {
+        return Ok(());
+    };
+    if parts.len() == 1 || request.query.shape() == Shape::Streaming {
+        return Ok(());
+    }
+    let ranges = request.container.container.ranges.iter();
+    let mut ranges = ranges.filter(|range| {
+        parts
+            .iter()
+            .any(|part| part.shard.facts.range_id == range.id)
+    });
+    let first = ranges.next().map(|range| range.replicas.clone());
+    let common = ranges.fold(first.unwrap_or_default(), |mut common, range| {
+        common.retain(|node| range.replicas.contains(node));
+        common
+    });
+    if common.is_empty() {
+        return Err(Error::new(
+            ErrorKind::CrossPartitionQuery,
+            "the query spans partition key ranges that no single node has: its plan says how to ask each of them",
+        ));
+    }
+    Err(remote.shard.elsewhere(&common))
+}
+
 impl Run {
     /// Begins a page, or goes on with one that was not finished.
     pub fn new(request: RunQuery, room: &Arc<QueryRoom>) -> Result<Box<Self>> {
@@ -135,6 +164,7 @@ impl Run {
             return Ok(run);
         }
         let parts = parts(&request.container, &request.scope, &request.query);
+        check_one_node_has_all(&request, &parts)?;
         let window = Window::of(&request.query);
         let order = Order::new(request.query.descending());
         let found = request.token.as_ref().map_or(0, |token| token.rows);
@@ -344,6 +374,9 @@ impl Run {
         if is_over {
             return self.finish();
         }
+        if self.goes_on_elsewhere() {
+            return self.pause();
+        }
         let full = matches!(&self.mode, Mode::Streaming(streaming) if streaming.is_full());
         let spent =
             self.started.elapsed() > PAGE_TIME_MAX || self.work.examined >= PAGE_ENTRIES_MAX;
@@ -363,6 +396,9 @@ impl Run {
             return Ok(true);
         }
         while self.at < self.parts.len() {
+            if self.goes_on_elsewhere() {
+                return Ok(false);
+            }
             let view = self.enter()?;
             let walked = match self.answer_from_index(&view, deadline)? {
                 Some(walked) => walked,
@@ -384,6 +420,14 @@ impl Run {
             }
         }
         Ok(true)
+    }
+
+    /// Whether the page ends here because another node has what follows. A page that has nothing yet is for that node as a whole.
+    fn goes_on_elsewhere(&self) -> bool {
+        let part = self.parts.get(self.at);
+        self.served.is_some()
+            && self.entered != Some(self.at)
+            && part.is_some_and(|part| part.shard.remote().is_some())
     }
 
     /// The view of the part that is walked.

@@ -12,11 +12,11 @@ use super::bench::{START, Want, epk, facts, small_resources, temporary_folder};
 use crate::shard::view::Page;
 use crate::{
     clock::Clock,
-    cluster::driver::Driver,
+    cluster::{driver::Driver, log_store::LogStore, snapshots::Snapshots},
     model::{epk::EpkRange, error::Result, indexing_policy::IndexingPolicy, ttl::DefaultTtl},
     shard::{
         commit::Reply,
-        host::{Admission, ShardHandle, ShardHost},
+        host::{Admission, Groups, ShardHandle, ShardHost},
     },
 };
 
@@ -50,14 +50,23 @@ impl Node {
 
     /// A node whose groups nobody drives: tests apply entries themselves.
     pub fn in_cluster(folder: &Path) -> Self {
-        Self::make(folder, ROOMY, Some(Driver::new().0))
+        let resources = small_resources();
+        let log = LogStore::open(&folder.join("raft"), &resources).expect("a log");
+        let snapshots = Snapshots::open(&folder.join("snapshots"), Arc::new(log));
+        let groups = Groups {
+            driver: Driver::new().0,
+            snapshots: Arc::new(snapshots.expect("a folder")),
+            connected: Box::new(|_| false),
+            filled: Box::new(|| 0),
+        };
+        Self::make(folder, ROOMY, Some(groups))
     }
 
     pub fn with_admission(folder: &Path, admission: Admission) -> Self {
         Self::make(folder, admission, None)
     }
 
-    fn make(folder: &Path, admission: Admission, groups: Option<Driver>) -> Self {
+    fn make(folder: &Path, admission: Admission, groups: Option<Groups>) -> Self {
         let arbiters: Vec<Arbiter> = (0..2).map(|_| Arbiter::new()).collect();
         let clock = Clock::manual(START);
         let handles = arbiters.iter().map(Arbiter::handle).collect();

@@ -17,6 +17,7 @@ use crate::{
         GroupId,
         driver::{Driver, StateMachine as _},
         group::Committed,
+        group_log::Begin,
     },
     model::{catalog::Cut, ttl::DefaultTtl},
     shard::{
@@ -50,6 +51,8 @@ fn leader() -> Bench {
     let cut = Cut {
         at: epk(AT),
         parts: [1, 2],
+        replicas: vec![1, 2, 3],
+        version: 1,
     };
     let state = leader.view.state();
     let split = Command {
@@ -76,7 +79,8 @@ fn entries(leader: &Bench) -> Vec<Committed> {
 }
 
 fn open(node: &Node) -> Arc<ShardHandle> {
-    node.open(0, DefaultTtl::Off)
+    node.host
+        .open_replica(facts(0, &[]), Begin::With(vec![1, 2, 3]), &[1, 2, 3])
 }
 
 fn replica(shard: &ShardHandle) -> Arc<Replica> {

@@ -10,7 +10,7 @@ use raft::eraftpb::{Entry, HardState};
 use crate::{
     cluster::{
         GroupId,
-        group_log::{Kept, LogBatch, LogDisk, Mark, Record},
+        group_log::{Kept, LogBatch, LogDisk, Mark, Members, Record},
     },
     store::{EngineError, engine::Durability},
 };
@@ -23,6 +23,7 @@ struct Log {
     hard_state: HardState,
     truncated: Mark,
     applied: u64,
+    members: Option<Members>,
     entries: BTreeMap<u64, Entry>,
 }
 
@@ -44,6 +45,11 @@ impl Logs {
                     log.truncated = *to;
                 }
                 Record::Applied(index) => log.applied = *index,
+                Record::Members(members) => log.members = Some(members.clone()),
+                Record::Restart { at, .. } => {
+                    log.entries.clear();
+                    log.truncated = *at;
+                }
                 Record::Remove => {
                     self.0.remove(group);
                 }
@@ -120,6 +126,7 @@ impl LogDisk for SimulatedDisk {
             hard_state: log.hard_state.clone(),
             truncated: log.truncated,
             applied: log.applied,
+            members: log.members.clone(),
             last: log
                 .entries
                 .values()

@@ -32,10 +32,10 @@ fn failover(seed: u64, noticed: bool) -> u64 {
     simulation.breaks.clear();
     let (gone, now) = (simulation.nodes[old].id, simulation.now);
     if noticed {
-        for other in simulation.voters.iter().filter(|other| **other != gone) {
+        for other in (1..=NODES).filter(|other| *other != gone) {
             // After all that it had sent.
             let notices = now + simulation.rng.random_range(3..12);
-            simulation.breaks.insert((notices, *other, gone));
+            simulation.breaks.insert((notices, other, gone));
         }
     }
     let committed = |node: &Node| {

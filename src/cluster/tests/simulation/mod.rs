@@ -7,6 +7,7 @@ mod failover;
 mod network;
 mod node;
 mod readers;
+mod splits;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,15 +17,25 @@ use std::{
 
 use bytes::Bytes;
 use network::{Network, Weather};
-use node::{Node, Waiting, Watch, value_of};
+use node::{Fetch, Node, Waiting, Watch, value_of};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use readers::Readers;
+use splits::{PARENT, PARTS, Splitting, splits};
 
-use super::super::{GroupId, NodeId};
+use raft::eraftpb::MessageType;
+
+use super::super::{
+    GroupId, NodeId,
+    group::Aim,
+    group_log::{Announced, Begin},
+};
 
 const SEEDS_USUALLY: u64 = 20;
 /// Moments with faults.
 const STORM: u64 = 6_000;
+const NODES: NodeId = 5;
+/// Moments after which a node withdraws what it offers, about.
+const OFFER: u64 = 400;
 /// Moments within which a healed cluster must agree.
 const CALM_MAX: u64 = 6_000;
 /// Moments between two ticks.
@@ -46,12 +57,15 @@ struct Broken {
     hasty_reads: bool,
     /// Leaders judge by their own clocks.
     own_clocks: bool,
+    /// Who has its group split goes on deciding.
+    heedless_splits: bool,
 }
 
 const SOUND: Broken = Broken {
     lying_disks: false,
     hasty_reads: false,
     own_clocks: false,
+    heedless_splits: false,
 };
 
 struct Simulation {
@@ -59,7 +73,8 @@ struct Simulation {
     rng: StdRng,
     now: u64,
     nodes: Vec<Node>,
-    voters: Vec<NodeId>,
+    /// Who is to have replicas of each group.
+    aims: BTreeMap<GroupId, Aim>,
     network: Network,
     /// What anybody has applied at an index: everybody must apply the same.
     history: BTreeMap<(GroupId, u64), (u64, Bytes)>,
@@ -75,6 +90,11 @@ struct Simulation {
     breaks: BTreeSet<(u64, NodeId, NodeId)>,
     proposed: u64,
     crashes: u64,
+    wipes: u64,
+    moves: u64,
+    copies: u64,
+    installed: u64,
+    splitting: Splitting,
     trace: DefaultHasher,
 }
 
@@ -85,6 +105,10 @@ struct Summary {
     reads: u64,
     judgements: u64,
     crashes: u64,
+    wipes: u64,
+    moves: u64,
+    installed: u64,
+    left_behind: u64,
     terms: u64,
     trace: u64,
 }
@@ -95,23 +119,35 @@ impl Simulation {
     fn new(seed: u64, broken: Broken) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let voters: Vec<NodeId> = (1..=if rng.random_bool(0.3) { 5 } else { 3 }).collect();
+        let begin = |id| match voters.contains(&id) {
+            true => Begin::With(voters.clone()),
+            false => Begin::Blank,
+        };
         let weather = Weather {
             lost_percent: rng.random_range(0..15),
             doubled_percent: rng.random_range(0..15),
             delay_max: rng.random_range(1..25),
         };
         let skew_max = if rng.random_bool(0.7) { 3_000 } else { 0 };
-        let nodes = voters.iter().map(|id| {
+        let nodes = (1..=NODES).map(|id| {
             let skew = rng.random_range(-skew_max..=skew_max);
-            let watch = Watch::new(voters.len(), *id, skew);
-            Node::new(*id, broken.lying_disks, watch)
+            Node::new(id, begin(id), broken.lying_disks, Watch::new(id, skew))
         });
         let nodes = nodes.collect();
         let mut simulation = Self {
             broken,
             now: 0,
             nodes,
-            voters,
+            aims: GROUPS
+                .map(|group| {
+                    let voters = voters.clone();
+                    let aim = Aim {
+                        voters,
+                        ..Aim::default()
+                    };
+                    (group, aim)
+                })
+                .into(),
             network: Network::new(weather),
             history: BTreeMap::new(),
             leaders: BTreeMap::new(),
@@ -123,6 +159,11 @@ impl Simulation {
             breaks: BTreeSet::new(),
             proposed: 0,
             crashes: 0,
+            wipes: 0,
+            moves: 0,
+            copies: 0,
+            installed: 0,
+            splitting: Splitting::from(rng.random_range(STORM / 4..STORM * 3 / 4)),
             trace: DefaultHasher::new(),
             rng,
         };
@@ -133,7 +174,7 @@ impl Simulation {
     }
 
     fn start(&mut self, at: usize) {
-        self.nodes[at].start(&GROUPS, &self.voters);
+        self.nodes[at].start();
     }
 
     fn run(mut self) -> Verdict {
@@ -150,6 +191,8 @@ impl Simulation {
                     self.stand()
                 ));
             }
+            // A disk that was about to fail may do so only now.
+            self.restart_all();
             self.moment()?;
         }
         self.check_everything()?;
@@ -158,6 +201,10 @@ impl Simulation {
             reads: self.readers.answered,
             judgements: self.judgements,
             crashes: self.crashes,
+            wipes: self.wipes,
+            moves: self.moves,
+            installed: self.installed,
+            left_behind: self.splitting.left_behind,
             terms: self
                 .leaders
                 .keys()
@@ -171,7 +218,7 @@ impl Simulation {
     /// How all nodes stand, for people.
     fn stand(&self) -> String {
         let nodes = self.nodes.iter().map(|node| {
-            let groups = GROUPS.map(|group| {
+            let groups = GROUPS.into_iter().chain(PARTS).map(|group| {
                 let replica = node.replicas.as_ref().and_then(|all| all.group(group));
                 let applied = node
                     .machines
@@ -184,20 +231,22 @@ impl Simulation {
                         replica.commit_index(),
                     )
                 });
+                let members = replica.map(|replica| replica.members());
                 format!(
-                    "{group} {:?}, log {log:?}, applied {applied}",
+                    "{group} {:?}, log {log:?}, applied {applied}, {members:?}",
                     node.roles.get(&group)
                 )
             });
+            let groups: Vec<String> = groups.collect();
             format!("\nnode {}: {}", node.id, groups.join("; "))
         });
-        nodes.collect()
+        format!("{:?}{}", self.aims, nodes.collect::<String>())
     }
 
     /// Faults, each seldom.
     fn trouble(&mut self) {
         let at = self.rng.random_range(0..self.nodes.len());
-        let (id, other) = (self.nodes[at].id, *self.pick_voter());
+        let (id, other) = (self.nodes[at].id, self.rng.random_range(1..=NODES));
         match self.rng.random_range(0..1_500) {
             0 | 1 => self.crash(at),
             2 => self.nodes[at].disk.fail_after(self.rng.random_range(0..20)),
@@ -206,24 +255,120 @@ impl Simulation {
                 self.network.cut.insert((id, other));
             }
             6 => {
-                let others = self.voters.iter().filter(|voter| **voter != id);
-                let cut = others.flat_map(|voter| [(id, *voter), (*voter, id)]);
+                let others = (1..=NODES).filter(|other| *other != id);
+                let cut = others.flat_map(|other| [(id, other), (other, id)]);
                 self.network.cut.extend(cut);
             }
             7..=12 => self.network.cut.clear(),
             13..=20 if self.nodes[at].replicas.is_none() => self.start(at),
-            31..=33 => self.nodes[at].watch.skew += self.rng.random_range(-5_000..5_000),
             21..=30 => {
-                let group = GROUPS[self.rng.random_range(0..GROUPS.len())];
+                let group = self.any_group();
                 self.nodes[at].checkpoint(group);
             }
+            31 => self.nodes[at].withdraw_offers(),
+            32..=35 => self.change_aim(),
+            36..=45 => self.remove_left(at),
+            46..=55 => self.wipe(at),
+            56..=58 => self.nodes[at].watch.skew += self.rng.random_range(-5_000..5_000),
             _ => {}
         }
     }
 
-    fn pick_voter(&mut self) -> &NodeId {
-        let at = self.rng.random_range(0..self.voters.len());
-        &self.voters[at]
+    /// Other nodes are to have replicas of a group.
+    fn change_aim(&mut self) {
+        let group = self.any_group();
+        if group == PARENT && self.splitting.rests(self.now) {
+            return;
+        }
+        let mut nodes: Vec<NodeId> = (1..=NODES).collect();
+        for at in 0..nodes.len() {
+            nodes.swap(at, self.rng.random_range(at..NODES as usize));
+        }
+        let learners = nodes.split_off(3 + self.rng.random_range(0..2));
+        let learners = learners
+            .into_iter()
+            .filter(|_| self.rng.random_bool(0.3))
+            .collect();
+        let aim = Aim {
+            leader: nodes.first().copied().filter(|_| self.rng.random_bool(0.5)),
+            voters: nodes,
+            learners,
+        };
+        self.moves += 1;
+        self.aims.insert(group, aim);
+    }
+
+    /// The leader of a group in the highest term, if its members are who they should be.
+    fn settled_leader(&self, group: GroupId) -> Option<&Node> {
+        let leads = |node: &&Node| node.roles.get(&group).is_some_and(|role| role.leads);
+        let leader = self.nodes.iter().filter(leads);
+        let leader = leader.max_by_key(|node| node.roles.get(&group).map(|role| role.term))?;
+        let members = leader.replicas.as_ref()?.group(group)?.members();
+        // Who leads no more may not know it: nobody, and all must be there to say so, knows of later members.
+        for node in &self.nodes {
+            let known = node.replicas.as_ref()?.group(group)?.members();
+            if known.since > members.since {
+                return None;
+            }
+        }
+        // A change that only the leader knows to be committed is lost with the leader's disk, though it is not taken back: the others would wait for those who left.
+        let knows = |voter: &&NodeId| {
+            let node = self.nodes.iter().find(|node| node.id == **voter);
+            let replicas = node.and_then(|node| node.replicas.as_ref());
+            let known = replicas.and_then(|all| all.group(group));
+            known.is_some_and(|group| group.members().since == members.since)
+        };
+        if members.voters.iter().filter(knows).count() <= members.voters.len() / 2 {
+            return None;
+        }
+        let aim = self.aims.get(&group)?;
+        let sorted = |nodes: &[NodeId]| nodes.iter().copied().collect::<BTreeSet<_>>();
+        let settled = sorted(&members.voters) == sorted(&aim.voters)
+            && sorted(&members.learners) == sorted(&aim.learners);
+        settled.then_some(leader)
+    }
+
+    /// A node that a group has let go removes its replica.
+    fn remove_left(&mut self, at: usize) {
+        for group in self.groups() {
+            let Some(leader) = self.settled_leader(group) else {
+                continue;
+            };
+            let members = leader.replicas.as_ref().and_then(|all| all.group(group));
+            let id = self.nodes[at].id;
+            if members.is_some_and(|group| !group.members().contains(id)) {
+                self.nodes[at].remove(group);
+            }
+        }
+    }
+
+    /// A node loses its disk, while all others have theirs: more is not promised.
+    fn wipe(&mut self, at: usize) {
+        if self.splitting.rests(self.now)
+            || self
+                .nodes
+                .iter()
+                .any(|node| self.splitting.named && !node.knows_parts)
+        {
+            return;
+        }
+        let whole = self.groups().iter().all(|group| {
+            let has_it = |node: &Node| {
+                let replica = node.replicas.as_ref().and_then(|all| all.group(*group));
+                replica.is_some_and(|replica| replica.last_index() > 0)
+            };
+            self.members(*group).all(has_it)
+                && self.settled_leader(*group).is_some_and(|leader| {
+                    let led = leader.replicas.as_ref().and_then(|all| all.group(*group));
+                    led.is_some_and(|led| led.matched().all(|(_, matched)| matched > 0))
+                })
+        });
+        if whole {
+            self.wipes += 1;
+            self.crashes += 1;
+            self.nodes[at].wipe();
+            self.readers.forget(self.nodes[at].id);
+        }
     }
 
     fn crash(&mut self, at: usize) {
@@ -234,9 +379,9 @@ impl Simulation {
             self.readers.forget(gone);
             // A process that died is noticed soon; a machine without power is not.
             if self.rng.random_bool(0.7) {
-                for other in self.voters.iter().filter(|other| **other != gone) {
+                for other in (1..=NODES).filter(|other| *other != gone) {
                     let notices = self.now + self.rng.random_range(1..20);
-                    self.breaks.insert((notices, *other, gone));
+                    self.breaks.insert((notices, other, gone));
                 }
             }
         }
@@ -245,6 +390,11 @@ impl Simulation {
     fn heal(&mut self) {
         self.network.cut.clear();
         self.network.weather = Weather::CALM;
+        self.nodes.iter_mut().for_each(Node::withdraw_offers);
+        self.restart_all();
+    }
+
+    fn restart_all(&mut self) {
         for at in 0..self.nodes.len() {
             self.nodes[at].paused_until = 0;
             self.nodes[at].disk.mend();
@@ -259,12 +409,29 @@ impl Simulation {
         for (times, group, message) in self.network.arrived(self.now) {
             let at = (message.to - 1) as usize;
             let node = &mut self.nodes[at];
-            if node.paused_until <= self.now
-                && let Some(replicas) = &mut node.replicas
-            {
-                node.watch.hear(message.from, times, self.now);
+            if node.paused_until > self.now {
+                continue;
+            }
+            let Some(replicas) = &mut node.replicas else {
+                continue;
+            };
+            node.watch.hear(message.from, times, self.now);
+            let announced = message.get_msg_type() == MessageType::MsgSnapshot;
+            if announced && replicas.group(group).is_some_and(|one| one.lacks(&message)) {
+                let known = node.fetches.iter().any(|fetch| fetch.group == group);
+                if !known {
+                    node.fetches.push(Fetch {
+                        until: self.now + self.rng.random_range(1..100),
+                        group,
+                        announced: message,
+                    });
+                }
+            } else {
                 replicas.step(group, message);
             }
+        }
+        for at in 0..self.nodes.len() {
+            self.finish_fetches(at);
         }
         while let Some(&(when, by, gone)) = self.breaks.first()
             && when <= self.now
@@ -274,6 +441,7 @@ impl Simulation {
                 replicas.lost(gone);
             }
         }
+        self.advance_split();
         if self.now < STORM && self.rng.random_bool(0.2) {
             self.propose();
         }
@@ -297,7 +465,7 @@ impl Simulation {
         if node.paused_until > self.now || node.replicas.is_none() {
             return Ok(());
         }
-        for group in GROUPS {
+        for group in self.groups() {
             let Some(term) = node.decides(group) else {
                 continue;
             };
@@ -326,9 +494,46 @@ impl Simulation {
         Ok(())
     }
 
+    /// What has been fetched by now is told to its group, or that it could not be had.
+    fn finish_fetches(&mut self, at: usize) {
+        if self.nodes[at].paused_until > self.now {
+            return;
+        }
+        let now = self.now;
+        let due: Vec<Fetch> = self.nodes[at]
+            .fetches
+            .extract_if(.., |fetch| fetch.until <= now)
+            .collect();
+        for Fetch {
+            group, announced, ..
+        } in due
+        {
+            let snapshot = announced.get_snapshot();
+            let Announced { id, .. } = rmp_serde::from_slice(&snapshot.data).unwrap();
+            let index = snapshot.get_metadata().index;
+            let source = &self.nodes[(announced.from - 1) as usize];
+            let reached = !self.network.cut.contains(&(announced.from, announced.to));
+            let copy = source.offers.get(&(group, id)).filter(|_| reached).cloned();
+            let node = &mut self.nodes[at];
+            let Some(replicas) = &mut node.replicas else {
+                continue;
+            };
+            match copy {
+                Some(copy) => {
+                    node.fetched.insert(group, (index, copy));
+                    replicas.step(group, announced);
+                }
+                None => replicas.decline(group, &announced),
+            }
+        }
+    }
+
     fn propose(&mut self) {
         let at = self.rng.random_range(0..self.nodes.len());
-        let group = GROUPS[self.rng.random_range(0..GROUPS.len())];
+        let group = self.any_group();
+        if !self.may_decide(at, group) {
+            return;
+        }
         let node = &mut self.nodes[at];
         let (Some(replicas), Some(role)) = (&mut node.replicas, node.roles.get(&group)) else {
             return;
@@ -354,7 +559,7 @@ impl Simulation {
     /// Somebody wants to read what is newest, at any node.
     fn ask(&mut self) {
         let at = self.rng.random_range(0..self.nodes.len());
-        let group = GROUPS[self.rng.random_range(0..GROUPS.len())];
+        let group = self.any_group();
         let node = &mut self.nodes[at];
         let (Some(replicas), false) = (&mut node.replicas, node.paused_until > self.now) else {
             return;
@@ -390,10 +595,15 @@ impl Simulation {
         };
         if tick {
             replicas.tick();
+            node.pursue(&self.aims);
+            if now.is_multiple_of(OFFER) {
+                node.withdraw_offers();
+            }
         }
-        if !replicas.is_busy() {
+        let Some(replicas) = node.replicas.as_mut().filter(|all| all.is_busy()) else {
             return Ok(());
-        }
+        };
+        node.watch.follow(replicas);
         let round = replicas.round(&mut network.outgoing(&mut node.watch, *now, rng));
         let Ok(round) = round else {
             self.crash(at);
@@ -422,12 +632,28 @@ impl Simulation {
             let id = self.nodes[at].id;
             self.readers.may_read(group, id, read.number, read.index);
         }
+        for (group, index) in round.restored {
+            // The log goes on from the copy; whether the state machine does so now or at the next start must make no difference.
+            if self.now < STORM && self.rng.random_bool(0.2) {
+                self.crash(at);
+                return Ok(());
+            }
+            self.installed += 1;
+            self.nodes[at].install(group, index);
+        }
+        for group in round.wanted {
+            self.copies += 1;
+            self.nodes[at].copy(group, self.copies);
+        }
         for (group, entries) in round.committed {
             for entry in entries {
                 self.apply(at, group, entry)?;
+                if self.nodes[at].replicas.is_none() {
+                    return Ok(());
+                }
             }
         }
-        for group in GROUPS {
+        for group in self.groups() {
             let node = &self.nodes[at];
             let applied = node
                 .machines
@@ -469,7 +695,14 @@ impl Simulation {
                 value_of(&known.1)
             ));
         }
+        if machine.is_split() && value_of(&entry.data).is_some() {
+            return Err(format!(
+                "node {} applies {} of {group}, which was split before",
+                node.id, entry.index
+            ));
+        }
         let index = entry.index;
+        let splits = splits(&entry.data);
         machine.entries.push(entry);
         if let Some(replicas) = &mut node.replicas {
             replicas.applied(group, index);
@@ -489,39 +722,55 @@ impl Simulation {
             }
             self.acknowledged.insert((group, index), waiting.value);
         }
+        if splits && !self.nodes[at].knows_parts {
+            self.part(at);
+        }
         Ok(())
     }
 
     fn agree(&self) -> bool {
-        GROUPS.iter().all(|group| {
-            let indexes = self.nodes.iter().map(|node| {
-                node.machines
-                    .get(group)
-                    .map_or(0, |machine| machine.index())
-            });
-            let indexes: BTreeSet<u64> = indexes.collect();
-            let led = self.nodes.iter().any(|node| {
-                let role = node.roles.get(group);
-                // Everything that can be committed is: the leader's own first entry is the last that could wait.
-                role.is_some_and(|role| {
-                    role.leads
-                        && node.machines.get(group).is_some_and(|machine| {
-                            machine
-                                .entries
-                                .last()
-                                .is_some_and(|last| last.term == role.term)
-                        })
-                })
-            });
-            led && indexes.len() == 1
-        })
+        let is_split = self.is_split_everywhere();
+        is_split
+            && self.groups().iter().all(|group| {
+                if self.settled_leader(*group).is_none() {
+                    return false;
+                }
+                let indexes = self.members(*group).map(|node| {
+                    node.machines
+                        .get(group)
+                        .map_or(0, |machine| machine.index())
+                });
+                let indexes: BTreeSet<u64> = indexes.collect();
+                let led = self.nodes.iter().any(|node| {
+                    let role = node.roles.get(group);
+                    // Everything that can be committed is: the leader's own first entry is the last that could wait.
+                    role.is_some_and(|role| {
+                        role.leads
+                            && node.machines.get(group).is_some_and(|machine| {
+                                machine
+                                    .entries
+                                    .last()
+                                    .is_some_and(|last| last.term == role.term)
+                            })
+                    })
+                });
+                led && indexes.len() == 1
+            })
+    }
+
+    /// The nodes that are to have replicas of a group.
+    fn members(&self, group: GroupId) -> impl Iterator<Item = &Node> + Clone {
+        let aim = self.aims.get(&group).cloned().unwrap_or_default();
+        self.nodes
+            .iter()
+            .filter(move |node| aim.voters.contains(&node.id) || aim.learners.contains(&node.id))
     }
 
     fn check_everything(&self) -> Result<(), String> {
-        for group in GROUPS {
+        self.check_parts()?;
+        for group in self.groups() {
             let machines = self
-                .nodes
-                .iter()
+                .members(group)
                 .filter_map(|node| node.machines.get(&group));
             let checksums: BTreeSet<u64> = machines
                 .clone()
@@ -571,6 +820,7 @@ fn seeds() -> std::ops::Range<u64> {
 fn nothing_acknowledged_is_lost_and_all_replicas_agree_whatever_happens() {
     let (mut acknowledged, mut reads, mut judgements) = (0, 0, 0);
     let (mut crashes, mut terms) = (0, 0);
+    let (mut wipes, mut moves, mut installed, mut left_behind) = (0, 0, 0, 0);
     let seeds = seeds();
     for seed in seeds.clone() {
         match run(seed, SOUND) {
@@ -580,6 +830,10 @@ fn nothing_acknowledged_is_lost_and_all_replicas_agree_whatever_happens() {
                 judgements += summary.judgements;
                 crashes += summary.crashes;
                 terms += summary.terms;
+                wipes += summary.wipes;
+                moves += summary.moves;
+                installed += summary.installed;
+                left_behind += summary.left_behind;
             }
             Err(violation) => panic!("seed {seed}: {violation}"),
         }
@@ -597,6 +851,15 @@ fn nothing_acknowledged_is_lost_and_all_replicas_agree_whatever_happens() {
     );
     assert!(crashes as usize > runs, "{crashes} crashes in {runs} runs");
     assert!(terms as usize > 2 * runs, "{terms} terms in {runs} runs");
+    assert!(moves as usize > 2 * runs, "{moves} moves in {runs} runs");
+    assert!(
+        installed as usize > 2 * runs,
+        "{installed} snapshots in {runs} runs"
+    );
+    if runs >= SEEDS_USUALLY as usize {
+        assert!(wipes > 0, "no node lost its disk in {runs} runs");
+        assert!(left_behind > 0, "all made their parts in {runs} runs");
+    }
 }
 
 #[test]
@@ -646,6 +909,18 @@ fn leaders_that_judge_by_their_own_clocks_are_found_out() {
 fn a_leader_that_answers_strong_reads_without_asking_is_found_out() {
     let caught = caught(Broken {
         hasty_reads: true,
+        ..SOUND
+    });
+    assert!(
+        caught >= CAUGHT_MIN,
+        "caught in {caught} of {SEEDS_USUALLY} runs"
+    );
+}
+
+#[test]
+fn a_leader_that_decides_on_after_it_has_its_group_split_is_found_out() {
+    let caught = caught(Broken {
+        heedless_splits: true,
         ..SOUND
     });
     assert!(

@@ -3,33 +3,58 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use raft::eraftpb::Message;
 use rand::{Rng as _, rngs::StdRng};
 
-use super::disk::SimulatedDisk;
+use super::{
+    GROUPS,
+    disk::SimulatedDisk,
+    splits::{PARENT, PARTS, splits},
+};
 use crate::cluster::{
     GroupId, NodeId,
-    group::{Committed, Role},
+    group::{Aim, Committed, Role},
+    group_log::{BEGINNING, Begin, Keep, LogBatch, LogDisk as _, Record},
     replicas::Replicas,
     shared_time::{SharedTime, Times},
+};
+use crate::store::engine::Durability;
+
+/// So little that nodes that are away for a while lack more than the others have kept.
+const KEEP: Keep = Keep {
+    entries_max: 20,
+    bytes_max: u64::MAX,
 };
 
 /// What was applied to a group, in order.
 #[derive(Clone, Default)]
 pub struct Machine {
+    /// What a part has from the group that it came from.
+    inherited: Vec<u64>,
     pub entries: Vec<Committed>,
     /// So many of them survive a crash for sure.
     durable: usize,
 }
 
 impl Machine {
-    pub fn index(&self) -> u64 {
+    /// The last entry that was applied.
+    pub fn applied(&self) -> u64 {
         self.entries.last().map_or(0, |entry| entry.index)
     }
 
+    /// Where it stands: one that has applied nothing stands at the beginning.
+    pub fn index(&self) -> u64 {
+        self.applied().max(BEGINNING.index)
+    }
+
     pub fn values(&self) -> impl Iterator<Item = u64> {
-        self.entries
-            .iter()
-            .filter_map(|entry| value_of(&entry.data))
+        let applied = self.entries.iter();
+        let applied = applied.filter_map(|entry| value_of(&entry.data));
+        self.inherited.iter().copied().chain(applied)
+    }
+
+    pub fn is_split(&self) -> bool {
+        self.entries.iter().any(|entry| splits(&entry.data))
     }
 }
 
@@ -47,6 +72,13 @@ pub struct Waiting {
     pub after: u64,
 }
 
+/// A snapshot that was announced, and when it will have been fetched.
+pub struct Fetch {
+    pub until: u64,
+    pub group: GroupId,
+    pub announced: Message,
+}
+
 /// Milliseconds of a moment.
 const MOMENT: i64 = 5;
 
@@ -60,12 +92,17 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn new(nodes: usize, id: NodeId, skew: i64) -> Self {
+    pub fn new(id: NodeId, skew: i64) -> Self {
         Self {
-            time: SharedTime::new(nodes),
+            time: SharedTime::new(id),
             skew,
             start: id as i64 * 1_000_003,
         }
+    }
+
+    /// Takes note of who the members of the node's groups are.
+    pub fn follow(&mut self, replicas: &Replicas) {
+        self.time.set_groups(replicas.voters());
     }
 
     fn monotonic(&self, now: u64) -> i64 {
@@ -94,6 +131,8 @@ impl Watch {
 
 pub struct Node {
     pub id: NodeId,
+    lies: bool,
+    pub begin: Begin,
     /// What it has heard of the time outlasts a crash: the clock's file keeps it.
     pub watch: Watch,
     pub disk: Arc<SimulatedDisk>,
@@ -104,12 +143,26 @@ pub struct Node {
     pub waiting: Vec<Waiting>,
     /// Neither hears nor ticks before this moment.
     pub paused_until: u64,
+    /// Copies that others may fetch.
+    pub offers: BTreeMap<(GroupId, u64), Machine>,
+    pub fetches: Vec<Fetch>,
+    /// Copies that were fetched, durably, by the index that they are of.
+    pub fetched: BTreeMap<GroupId, (u64, Machine)>,
+    /// How the parts begin that it makes, as the entry that splits says.
+    pub begin_parts: Begin,
+    /// The term in which it has proposed to split.
+    pub parting: Option<u64>,
+    /// When it hears that the catalog names the parts, and whether it has.
+    pub hears_at: u64,
+    pub knows_parts: bool,
 }
 
 impl Node {
-    pub fn new(id: NodeId, lies: bool, watch: Watch) -> Self {
+    pub fn new(id: NodeId, begin: Begin, lies: bool, watch: Watch) -> Self {
         Self {
             id,
+            lies,
+            begin,
             watch,
             disk: Arc::new(SimulatedDisk::new(lies)),
             replicas: None,
@@ -117,23 +170,130 @@ impl Node {
             roles: BTreeMap::new(),
             waiting: Vec::new(),
             paused_until: 0,
+            offers: BTreeMap::new(),
+            fetches: Vec::new(),
+            fetched: BTreeMap::new(),
+            begin_parts: Begin::Blank,
+            parting: None,
+            hears_at: 0,
+            knows_parts: false,
         }
     }
 
-    pub fn start(&mut self, groups: &[GroupId], voters: &[NodeId]) {
-        let mut replicas = Replicas::new(self.id, self.disk.clone());
-        for group in groups {
-            let applied = self.machines.entry(*group).or_default().index();
+    pub fn is_split(&self) -> bool {
+        let parent = self.machines.get(&PARENT);
+        parent.is_some_and(Machine::is_split)
+    }
+
+    /// Makes a part, durably, unless it is there.
+    pub fn make_part(&mut self, part: GroupId) {
+        let Some(parent) = self.machines.get(&PARENT) else {
+            return;
+        };
+        let made = Machine {
+            inherited: parent.values().collect(),
+            ..Machine::default()
+        };
+        self.machines.entry(part).or_insert(made);
+    }
+
+    /// Takes part in the groups of the parts.
+    pub fn open_parts(&mut self, begin: &Begin) {
+        for part in PARTS {
+            let applied = self.machines.entry(part).or_default().applied();
+            if let Some(replicas) = &mut self.replicas
+                && replicas.group(part).is_none()
+            {
+                replicas
+                    .add(part, begin, applied)
+                    .expect("the log fits to the state machine");
+            }
+        }
+    }
+
+    /// Takes its groups up: those of the catalog, as the node knows it, and the parts that it has made ahead of it.
+    pub fn start(&mut self) {
+        let mut groups = GROUPS.to_vec();
+        if self.knows_parts {
+            groups = vec![GROUPS[0], PARTS[0], PARTS[1]];
+            self.begin_parts = Begin::Blank;
+        } else if self.is_split() {
+            PARTS.into_iter().for_each(|part| self.make_part(part));
+            groups.extend(PARTS);
+        }
+        let mut replicas = Replicas::new(self.id, self.disk.clone()).keeping(KEEP);
+        for group in &groups {
+            self.take_fetched(*group);
+            let applied = self.machines.entry(*group).or_default().applied();
+            let begin = match PARTS.contains(group) {
+                true => &self.begin_parts,
+                false => &self.begin,
+            };
             replicas
-                .add(*group, voters, applied)
+                .add(*group, begin, applied)
                 .expect("the log fits to the state machine");
         }
         self.replicas = Some(replicas);
     }
 
+    /// Makes a crash good between the moment when the log went over to a snapshot and the one when the state machine did.
+    fn take_fetched(&mut self, group: GroupId) {
+        let kept = self.disk.load(group).unwrap().unwrap_or_default();
+        let begins = kept.truncated.index;
+        let machine = self.machines.entry(group).or_default();
+        if begins > machine.index() {
+            let (index, fetched) = self.fetched.remove(&group).expect("a copy was fetched");
+            assert_eq!(index, begins, "another copy than the log goes on from");
+            *machine = fetched;
+        }
+    }
+
+    /// Goes on from a copy that was fetched.
+    pub fn install(&mut self, group: GroupId, index: u64) {
+        let (of, fetched) = self.fetched.remove(&group).expect("a copy was fetched");
+        assert_eq!(of, index, "another copy than the log goes on from");
+        self.machines.insert(group, fetched);
+        if let Some(replicas) = &mut self.replicas {
+            replicas.applied(group, index);
+        }
+    }
+
+    /// Offers a copy of a state machine.
+    pub fn copy(&mut self, group: GroupId, id: u64) {
+        let Some(machine) = self.machines.get(&group) else {
+            return;
+        };
+        let mut copy = machine.clone();
+        copy.durable = copy.entries.len();
+        if machine.applied() > 0
+            && let Some(replicas) = &mut self.replicas
+        {
+            replicas.set_offer(group, machine.applied(), id);
+            self.offers.insert((group, id), copy);
+        }
+    }
+
+    pub fn withdraw_offers(&mut self) {
+        for (group, _) in std::mem::take(&mut self.offers).into_keys() {
+            if let Some(replicas) = &mut self.replicas {
+                replicas.withdraw_offer(group);
+            }
+        }
+    }
+
+    pub fn pursue(&mut self, aims: &BTreeMap<GroupId, Aim>) {
+        if let Some(replicas) = &mut self.replicas {
+            for (group, aim) in aims {
+                replicas.pursue(*group, aim);
+            }
+        }
+    }
+
     pub fn crash(&mut self, rng: &mut StdRng) {
         self.replicas = None;
         self.roles.clear();
+        self.offers.clear();
+        self.fetches.clear();
         // Whoever waited does not know what became of the value.
         self.waiting.clear();
         self.disk.crash(rng.random_range(0..=self.disk.unsynced()));
@@ -151,13 +311,40 @@ impl Node {
         (last == term).then_some(term)
     }
 
+    /// Loses everything it had, and does not know whether it had anything.
+    pub fn wipe(&mut self) {
+        let watch = Watch::new(self.id, self.watch.skew);
+        *self = Self::new(self.id, Begin::Blank, self.lies, watch);
+    }
+
+    /// Removes its replica of a group, and begins it blank when it is to have one again.
+    pub fn remove(&mut self, group: GroupId) {
+        let Some(replicas) = &mut self.replicas else {
+            return;
+        };
+        self.begin = Begin::Blank;
+        self.machines.remove(&group);
+        self.roles.remove(&group);
+        self.fetched.remove(&group);
+        self.fetches.retain(|fetch| fetch.group != group);
+        self.waiting.retain(|waiting| waiting.group != group);
+        replicas.remove(group);
+        let records = vec![(group, Record::Remove)];
+        // A replica that comes back to life after it was destroyed would be another fault than those that are meant here.
+        let _ = self.disk.write(LogBatch { records }, Durability::Synced);
+        self.machines.entry(group).or_default();
+        replicas
+            .add(group, &Begin::Blank, 0)
+            .expect("a new log is empty");
+    }
+
     /// Makes the state machine of a group durable, and gives its log free up to there.
     pub fn checkpoint(&mut self, group: GroupId) {
         if let Some(replicas) = &mut self.replicas
             && let Some(machine) = self.machines.get_mut(&group)
         {
             machine.durable = machine.entries.len();
-            replicas.release(group, machine.index());
+            replicas.release(group, machine.applied());
         }
     }
 }
