@@ -388,6 +388,7 @@ impl Work {
                 applied,
             } => self.add(group, machine, &begin, applied),
             Input::Remove(group) => {
+                self.hand(group, Task::Forget);
                 self.machines.remove(&group);
                 self.young.remove(&group);
                 self.reads.remove(group);
@@ -671,6 +672,8 @@ enum Task {
     Copy(u64),
     /// Go on from the snapshot of this index, which was fetched.
     Install(u64),
+    /// The replica is gone; another one of that name is another matter.
+    Forget,
 }
 
 /// What an applier knows of a group.
@@ -690,6 +693,11 @@ fn start_applier(inputs: Sender<Input>, snapshots: Arc<Snapshots>) -> Sender<Job
         let mut standings: BTreeMap<GroupId, Standing> = BTreeMap::new();
         for job in waiting {
             let group = job.group;
+            if matches!(job.task, Task::Forget) {
+                failed.remove(&group);
+                standings.remove(&group);
+                continue;
+            }
             // What follows an entry that could not be applied cannot be applied either.
             if failed.contains(&group) {
                 continue;
@@ -764,6 +772,8 @@ fn carry_out(
             info!(%group, index, "a snapshot is installed");
             let _ = inputs.send(Input::Applied(group, index));
         }
+        // Whoever takes jobs has seen to it.
+        Task::Forget => {}
     }
     Ok(())
 }

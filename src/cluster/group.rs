@@ -284,7 +284,8 @@ impl Group {
             }
             // Who has nothing does not know what it has promised.
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote if self.is_blank() => {}
-            MessageType::MsgHeartbeat if self.is_blank() && message.commit > 0 => {
+            // What the leader takes for granted is not here: an acknowledgement from before it was lost came late.
+            MessageType::MsgHeartbeat if message.commit > self.last_index() => {
                 let mut reply = Message::default();
                 reply.set_msg_type(MessageType::MsgUnreachable);
                 reply.from = message.to;

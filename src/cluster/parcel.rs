@@ -164,6 +164,11 @@ impl Letter {
         }
     }
 
+    #[cfg(test)]
+    pub fn from(&self) -> u64 {
+        self.from
+    }
+
     /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
         const OVERHEAD_BYTES: usize = 64;

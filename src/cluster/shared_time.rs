@@ -2,8 +2,8 @@
 //!
 //! Each node tells the others what its wall clock says, and *wishes* for the middle of all of them, so that one clock that is wrong is outvoted. A node uses a time
 //! when a majority of the voters of each of its groups has heard the wish for it, counting from the moment at which it knows that; from then on time runs on by itself.
-//! Whoever has heard a wish never wishes for less. A new leader has spoken with a majority, one of which has heard what the old one used. A group that the node has not
-//! heard a majority of does not count: the node cannot lead it.
+//! Whoever has heard a wish never wishes for less. A new leader has spoken with a majority, one of which has heard what the old one used. A group in which no majority
+//! has heard of this node yet does not count: the node has not led it.
 //!
 //! All times are milliseconds. An offset is what must be added to this node's monotonic clock. It knows no clock itself.
 
@@ -63,13 +63,11 @@ impl SharedTime {
         self.groups = groups;
     }
 
-    /// The groups that a majority of the voters was heard of.
-    fn groups_in_touch(&self) -> impl Iterator<Item = &Vec<NodeId>> {
-        self.groups.iter().filter(|voters| {
-            let known = voters
-                .iter()
-                .filter(|voter| **voter == self.node || self.peers.contains_key(voter));
-            !voters.is_empty() && known.count() > voters.len() / 2
+    /// Whether a majority of the voters of some group was heard of.
+    fn is_in_touch(&self) -> bool {
+        self.groups.iter().any(|voters| {
+            let known = |voter: &&NodeId| **voter == self.node || self.peers.contains_key(voter);
+            voters.iter().filter(known).count() > voters.len() / 2
         })
     }
 
@@ -90,11 +88,9 @@ impl SharedTime {
 
     /// Uses the time that all groups have heard of; `wish` is this node's own, as an offset.
     fn agree(&mut self, wish: Option<i64>) {
-        let heard = self
-            .groups_in_touch()
-            .map(|voters| self.heard_by(voters))
-            .reduce(|one, other| one.zip(other).map(|(one, other)| one.min(other)));
-        let agreed = match heard.flatten() {
+        let groups = self.groups.iter().filter(|voters| !voters.is_empty());
+        let heard = groups.filter_map(|voters| self.heard_by(voters)).min();
+        let agreed = match heard {
             Some(i64::MAX) => wish,
             agreed => agreed,
         };
@@ -109,7 +105,9 @@ impl SharedTime {
     /// The middle of all clocks that are known of; of two the earlier.
     fn middle(&self, own: i64) -> Option<i64> {
         // Without a majority of some group nobody is led by this node.
-        self.groups_in_touch().next()?;
+        if !self.is_in_touch() {
+            return None;
+        }
         let voters: BTreeSet<&NodeId> = self.groups.iter().flatten().collect();
         let members = self.peers.iter().filter(|(node, _)| voters.contains(node));
         let mut walls: Vec<i64> = members.map(|(_, peer)| peer.wall).collect();

@@ -52,8 +52,14 @@ pub async fn check(table: &RoutingTable, member: &Member) -> Vec<ShardCheck> {
     for route in routes {
         for shard in &route.shards {
             let group = group_of_range(shard.facts.container, shard.facts.range_id);
-            let voters = members.get(&group).map(|members| members.voters.as_slice());
-            let replicas = check_shard(shard, member, voters.unwrap_or_default()).await;
+            let voters = members.get(&group).map(|members| members.voters.clone());
+            // A shard that was just made is not known to many yet.
+            let voters = voters.unwrap_or_else(|| {
+                let mut ranges = route.container.ranges.iter();
+                let range = ranges.find(|range| range.id == shard.facts.range_id);
+                range.map_or_else(Vec::new, |range| range.replicas.clone())
+            });
+            let replicas = check_shard(shard, member, &voters).await;
             let first = replicas.first().and_then(|replica| replica.sha256.as_ref());
             let equal = first.is_some()
                 && replicas

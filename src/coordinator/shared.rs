@@ -292,7 +292,7 @@ async fn wait(
     loop {
         let mut waiting = shards
             .iter()
-            .filter(|shard| shard.remote().is_none() && !is_done(shard, container));
+            .filter(|shard| shard.held_by_others().is_none() && !is_done(shard, container));
         let Some(first) = waiting.next() else {
             return Ok(());
         };
@@ -324,7 +324,8 @@ async fn wait_for_others(
     container: &Container,
     version: u64,
 ) -> Result<()> {
-    let mut waiting: Vec<Vec<NodeId>> = shards.iter().filter_map(|one| one.remote()).collect();
+    let elsewhere = shards.iter().filter_map(|shard| shard.held_by_others());
+    let mut waiting: Vec<Vec<NodeId>> = elsewhere.collect();
     let question = Question::InForce {
         container: container.rid.to_text(),
         version,
@@ -385,7 +386,8 @@ async fn ask_until_in_force(meta: &Meta, node: NodeId, question: &Question) {
 /// Whether what a node answers of a shard rests on the catalog's time to live; one that is down answers nothing.
 pub(super) fn is_in_force(shard: &ShardHandle, container: &Container) -> bool {
     let default = shard.default_ttl();
-    default.is_none_or(|default| default == container.definition.default_ttl)
+    shard.held_by_others().is_some()
+        || default.is_none_or(|default| default == container.definition.default_ttl)
 }
 
 /// Whether this node leads a shard that is not in line with the catalog.

@@ -18,7 +18,7 @@ pub fn run(node: u64, health_port: Option<u16>, folder: &Path) -> Result<()> {
     let (status, answer) =
         http::post(port, &format!("/cluster/drain/{node}")).ok_or_else(silent)?;
     if status >= 300 {
-        let why = answer["message"].as_str().unwrap_or("the cluster refuses");
+        let why = answer["error"].as_str().unwrap_or("the cluster refuses");
         return Err(Error::bad_request(why));
     }
     let mut shown = None;

@@ -54,10 +54,16 @@ pub fn show(folder: &Path) -> Result<()> {
     println!("\ncatalog: leader {}", leader(catalog_leader(status)));
     for container in status["containers"].as_array().into_iter().flatten() {
         for shard in container["shards"].as_array().into_iter().flatten() {
-            let lsns = known.iter().map(|(node, status)| {
+            let replicas = shard["replicas"].as_array();
+            let has_it = |node: u64| replicas.is_none_or(|all| all.iter().any(|one| *one == node));
+            let led_by = known.iter().find_map(|(_, status)| {
+                of_shard(status.as_ref()?, container, shard)?["leader"].as_u64()
+            });
+            let having = known.iter().filter(|(node, _)| has_it(node.id.into()));
+            let lsns = having.map(|(node, status)| {
                 let lsn = status
                     .as_ref()
-                    .and_then(|status| lsn_of(status, container, shard));
+                    .and_then(|status| of_shard(status, container, shard)?["lsn"].as_u64());
                 format!(
                     "{}:{}",
                     node.id,
@@ -68,7 +74,7 @@ pub fn show(folder: &Path) -> Result<()> {
                 "{} range {}: leader {}, lsn {}",
                 container["container"].as_str().unwrap_or("?"),
                 shard["range"]["id"],
-                leader(shard["leader"].as_u64()),
+                leader(led_by),
                 lsns.collect::<Vec<_>>().join(" ")
             );
         }
@@ -76,10 +82,10 @@ pub fn show(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How far a node is with a shard.
-fn lsn_of(status: &Value, container: &Value, shard: &Value) -> Option<u64> {
+/// What a node says of a shard.
+fn of_shard<'a>(status: &'a Value, container: &Value, shard: &Value) -> Option<&'a Value> {
     let mut containers = status["containers"].as_array()?.iter();
     let same = containers.find(|one| one["container"] == container["container"])?;
     let mut shards = same["shards"].as_array()?.iter();
-    shards.find(|one| one["range"]["id"] == shard["range"]["id"])?["lsn"].as_u64()
+    shards.find(|one| one["range"]["id"] == shard["range"]["id"])
 }

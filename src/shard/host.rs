@@ -712,6 +712,12 @@ impl ShardHandle {
         }
     }
 
+    /// The nodes that answer for the shard while this one cannot: it has no replica, or one that waits to be filled.
+    pub fn held_by_others(&self) -> Option<Vec<NodeId>> {
+        let blank = self.replica().is_some_and(|replica| !replica.is_filled());
+        self.remote().or_else(|| blank.then(|| self.peers.clone()))
+    }
+
     /// Goes on from the engine in a folder, which is moved to the place of the old one. Whoever reads in between is told to try again. Waits for readers and for the disk.
     pub(super) fn replace_engine(self: &Arc<Self>, files: &Path) -> Result<(), EngineError> {
         if !self.heirs().is_empty() {

@@ -337,7 +337,11 @@ impl Simulation {
             let members = leader.replicas.as_ref().and_then(|all| all.group(group));
             let id = self.nodes[at].id;
             if members.is_some_and(|group| !group.members().contains(id)) {
-                self.nodes[at].remove(group);
+                // What it has said of that replica has arrived or never will, as over a connection that is there for one life of a process.
+                self.network.forget(id, Some(group));
+                if !self.nodes[at].remove(group) {
+                    return self.crash(at);
+                }
             }
         }
     }
@@ -367,7 +371,9 @@ impl Simulation {
             self.wipes += 1;
             self.crashes += 1;
             self.nodes[at].wipe();
-            self.readers.forget(self.nodes[at].id);
+            let id = self.nodes[at].id;
+            self.readers.forget(id);
+            self.network.forget(id, None);
         }
     }
 
@@ -870,10 +876,12 @@ fn a_seed_tells_the_same_story_twice() {
 
 /// One would do; a few more say that it was not by chance.
 const CAUGHT_MIN: usize = 3;
+/// Runs of a broken build: most of them meet no moment at which it matters.
+const BROKEN_SEEDS: u64 = 60;
 
-/// In how many of the usual runs a broken build is found out.
+/// In how many runs a broken build is found out.
 fn caught(broken: Broken) -> usize {
-    let caught = (0..SEEDS_USUALLY).filter(|seed| {
+    let caught = (0..BROKEN_SEEDS).filter(|seed| {
         // The Raft library itself gives up when a log has forgotten what it had promised.
         let verdict = catch_unwind(AssertUnwindSafe(|| run(*seed, broken)));
         verdict.is_err() || verdict.is_ok_and(|verdict| verdict.is_err())
@@ -889,7 +897,7 @@ fn a_disk_that_acknowledges_before_it_has_synced_is_found_out() {
     });
     assert!(
         caught >= CAUGHT_MIN,
-        "caught in {caught} of {SEEDS_USUALLY} runs"
+        "caught in {caught} of {BROKEN_SEEDS} runs"
     );
 }
 
@@ -901,7 +909,7 @@ fn leaders_that_judge_by_their_own_clocks_are_found_out() {
     });
     assert!(
         caught >= CAUGHT_MIN,
-        "caught in {caught} of {SEEDS_USUALLY} runs"
+        "caught in {caught} of {BROKEN_SEEDS} runs"
     );
 }
 
@@ -913,7 +921,7 @@ fn a_leader_that_answers_strong_reads_without_asking_is_found_out() {
     });
     assert!(
         caught >= CAUGHT_MIN,
-        "caught in {caught} of {SEEDS_USUALLY} runs"
+        "caught in {caught} of {BROKEN_SEEDS} runs"
     );
 }
 

@@ -71,6 +71,14 @@ impl Network {
         }
     }
 
+    /// What a node has said, or one of its replicas has, does not arrive any more.
+    pub fn forget(&mut self, node: NodeId, group: Option<GroupId>) {
+        self.under_way.retain(|_, (_, letter)| {
+            let theirs = letter.from() == node && group.is_none_or(|group| group == letter.group);
+            !theirs
+        });
+    }
+
     /// What arrives by now.
     pub fn arrived(&mut self, now: u64) -> Vec<(Times, GroupId, Message)> {
         let later = self.under_way.split_off(&(now + 1, 0));

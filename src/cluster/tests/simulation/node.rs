@@ -317,10 +317,10 @@ impl Node {
         *self = Self::new(self.id, Begin::Blank, self.lies, watch);
     }
 
-    /// Removes its replica of a group, and begins it blank when it is to have one again.
-    pub fn remove(&mut self, group: GroupId) {
+    /// Removes its replica of a group, and begins it blank when it is to have one again. `false`: its disk fails.
+    pub fn remove(&mut self, group: GroupId) -> bool {
         let Some(replicas) = &mut self.replicas else {
-            return;
+            return true;
         };
         self.begin = Begin::Blank;
         self.machines.remove(&group);
@@ -333,9 +333,7 @@ impl Node {
         // A replica that comes back to life after it was destroyed would be another fault than those that are meant here.
         let _ = self.disk.write(LogBatch { records }, Durability::Synced);
         self.machines.entry(group).or_default();
-        replicas
-            .add(group, &Begin::Blank, 0)
-            .expect("a new log is empty");
+        replicas.add(group, &Begin::Blank, 0).is_ok()
     }
 
     /// Makes the state machine of a group durable, and gives its log free up to there.
