@@ -1,31 +1,23 @@
 //! A node: puts the rooms together, serves, and stops in order.
 
+mod membership;
+
 use std::{
     fs::{self, File},
     io::{self, IsTerminal},
     net::TcpListener,
     path::Path,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::Duration,
 };
 
 use actix::{Actor, Addr, Arbiter};
-use bytes::Bytes;
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::{mpsc, oneshot},
-};
+use membership::{Joined, begin_catalog, is_member, join_cluster};
+use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
 use crate::{
-    clock::{self, Clock, ClockKeeper},
-    cluster::{
-        handshake::{ClusterKey, Identity, cluster_id},
-        log_store::LogStore,
-        member::{Member, Reply},
-        snapshots::Snapshots,
-        timekeeper::Clocks,
-    },
+    clock::ClockKeeper,
     config::{ExitCode, LogFormat, Protocol, Settings},
     coordinator::{
         Coordinator,
@@ -36,7 +28,6 @@ use crate::{
         dispatch::Shared,
         health::Health,
         keys::KeySource,
-        orders,
         server::{self, Listening},
         tls::CertificateFiles,
     },
@@ -126,9 +117,9 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         Protocol::Https => Some(certificates(&settings)?.server_config()?),
     };
     let clock = open_clock(&settings)?;
-    let member = match settings.cluster.node {
-        0 => None,
-        _ => Some(join_cluster(&settings, clock.clock()).await?),
+    let member = match is_member(&settings) {
+        false => None,
+        true => Some(join_cluster(&settings, clock.clock()).await?),
     };
     let rest_listener = listen(&server.host, server.port)?;
     let health_listener = listen(&server.host, server.health_port)?;
@@ -139,9 +130,8 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     let meta = coordinator.meta();
     let coordinator = coordinator.start();
     if let Some(meta) = &meta {
-        begin_catalog(meta, coordinator.clone(), member.as_ref());
         if let Some(joined) = &member {
-            let _ = joined.coordinator.set(coordinator.clone());
+            begin_catalog(meta, coordinator.clone(), joined);
         }
         actix::spawn(Arc::clone(meta).keep_answering(Arc::clone(&table)));
     }
@@ -267,129 +257,6 @@ fn open_clock(settings: &Settings) -> Result<Arc<ClockKeeper>, Failure> {
     Ok(Arc::new(clock))
 }
 
-/// Takes part in the catalog's group, as soon as it is known whether this node begins it.
-fn begin_catalog(meta: &Arc<Meta>, coordinator: Addr<Coordinator>, joined: Option<&Joined>) {
-    let Some(joined) = joined else { return };
-    let (meta, member, log) = (
-        Arc::clone(meta),
-        Arc::clone(&joined.member),
-        Arc::clone(&joined.log),
-    );
-    actix::spawn(async move {
-        let begun = member.beginning(&*log).await;
-        if let Err(failure) = begun.and_then(|begin| meta.join(coordinator, begin)) {
-            error!(%failure, "this node cannot take part in the catalog");
-        }
-    });
-}
-
-/// Requests of other nodes that may wait to be answered.
-const SENT_ON_MAX: usize = 4096;
-
-/// This node as a member of its cluster.
-struct Joined {
-    member: Arc<Member>,
-    log: Arc<LogStore>,
-    snapshots: Arc<Snapshots>,
-    sent_on: server::SentOn,
-    /// Takes the orders that other nodes pass on, as soon as it is there.
-    coordinator: Arc<OnceLock<Addr<Coordinator>>>,
-}
-
-/// What the cluster needs to know of this node's clock, and what it does to it.
-struct NodeClocks(Clock);
-
-impl Clocks for NodeClocks {
-    fn monotonic(&self) -> i64 {
-        self.0.monotonic_millis()
-    }
-
-    fn wall(&self) -> i64 {
-        i64::try_from(clock::wall().as_millis()).unwrap_or(i64::MAX)
-    }
-
-    fn steer(&self, offset: i64) {
-        self.0.steer(offset);
-    }
-}
-
-/// Listens to the other nodes and dials them.
-async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, Failure> {
-    let cluster = &settings.cluster;
-    let wrong = |message: String| Failure::new(ExitCode::Configuration, message);
-    let members = cluster.addresses();
-    let own = members.get(&cluster.node).ok_or_else(|| {
-        wrong(format!(
-            "cluster.members '{}' does not name this node, {}",
-            cluster.members, cluster.node
-        ))
-    })?;
-    let (host, port) = own.rsplit_once(':').unwrap_or((own, ""));
-    let port = port.parse().unwrap_or(0);
-    let key_file = cluster.key_file.as_deref().ok_or_else(|| {
-        wrong("cluster.key_file is missing: the nodes of a cluster share a secret".to_owned())
-    })?;
-    let secret = fs::read(key_file)
-        .map_err(|failure| wrong(format!("cannot read '{}': {failure}", key_file.display())))?;
-    let key = ClusterKey::new(secret.trim_ascii())
-        .ok_or_else(|| wrong(format!("'{}' has too few bytes", key_file.display())))?;
-    let listener = listen(host, port)?;
-    let identity = Identity {
-        cluster: cluster_id(&cluster.name),
-        node: cluster.node,
-        key,
-    };
-    let folder = settings.storage.data_path.join("raft");
-    let shared = SharedResources::new(&settings.storage);
-    let log = LogStore::open(&folder, &shared).map_err(|failure| {
-        let message = format!("cannot open the Raft log '{}': {failure}", folder.display());
-        Failure::new(ExitCode::DataDamaged, message)
-    })?;
-    let log = Arc::new(log);
-    let (asked, sent_on) = mpsc::channel(SENT_ON_MAX);
-    // Who is not heard hears nothing, and asks again.
-    let answerer = move |_, question, reply| drop(asked.try_send((question, reply)));
-    let folder = settings.storage.data_path.join("snapshots");
-    let snapshots = Snapshots::open(&folder, Arc::clone(&log) as _)
-        .map_err(|failure| Failure::data("cannot open", &folder, &failure))?;
-    let snapshots = Arc::new(snapshots);
-    let (disk, offered) = (Arc::clone(&log), Arc::clone(&snapshots));
-    clock.await_steering();
-    let clocks = Box::new(NodeClocks(clock));
-    let coordinator = Arc::new(OnceLock::<Addr<Coordinator>>::new());
-    let commander = Arc::clone(&coordinator);
-    let orders = move |_, order: Bytes, reply: Reply| {
-        if let Some(commander) = commander.get() {
-            tokio::spawn(orders::obey(commander.clone(), order, reply));
-        }
-    };
-    let (started, member) = oneshot::channel();
-    Arbiter::new().spawn_fn(move || {
-        let member = Member::start(
-            identity,
-            members,
-            listener,
-            disk,
-            offered,
-            clocks,
-            Box::new(answerer),
-            Box::new(orders),
-        );
-        let _ = started.send(member);
-    });
-    match member.await {
-        Ok(Ok(member)) => Ok(Joined {
-            member: Arc::new(member),
-            log,
-            snapshots,
-            sent_on,
-            coordinator,
-        }),
-        Ok(Err(failure)) => Err(Failure::new(ExitCode::Failure, failure)),
-        Err(failure) => Err(Failure::new(ExitCode::Failure, failure)),
-    }
-}
-
 async fn open_coordinator(
     settings: &Settings,
     clock: &ClockKeeper,
@@ -419,7 +286,7 @@ async fn open_coordinator(
     let meta = joined.map(|joined| {
         let own = Own {
             node: joined.member.node,
-            members: joined.member.members.clone(),
+            members: joined.founders.clone(),
             replication: settings.cluster.replication,
         };
         let member = Arc::clone(&joined.member);

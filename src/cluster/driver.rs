@@ -172,7 +172,7 @@ impl Driver {
             ticks: 0,
             copies: 0,
             copying: BTreeSet::new(),
-            fetching: BTreeSet::new(),
+            fetching: BTreeMap::new(),
             fetched: BTreeSet::new(),
             answers: self.inputs.clone(),
             replicas: Replicas::new(plan.node, disk),
@@ -295,8 +295,8 @@ struct Work {
     copies: u64,
     /// Groups of which a copy is being made.
     copying: BTreeSet<GroupId>,
-    /// Groups of which a snapshot is being fetched.
-    fetching: BTreeSet<GroupId>,
+    /// Groups of which a snapshot is being fetched: from whom, and which one.
+    fetching: BTreeMap<GroupId, (NodeId, u64)>,
     /// Groups of which one was fetched, before it is known whether it is of use.
     fetched: BTreeSet<GroupId>,
     answers: Sender<Input>,
@@ -454,15 +454,18 @@ impl Work {
         if !announced || known.is_none_or(|group| !group.lacks(&message)) {
             return self.replicas.step(group, message);
         }
-        if self.fetching.contains(&group) || self.fetched.contains(&group) {
-            return;
-        }
         let snapshot = message.get_snapshot();
         let index = snapshot.get_metadata().index;
         let Ok(Announced { id, .. }) = rmp_serde::from_slice(&snapshot.data) else {
             return;
         };
-        if self.fetching.len() >= FETCHES_MAX {
+        let under_way = self.fetching.get(&group);
+        if under_way == Some(&(message.from, id)) {
+            return;
+        }
+        // Who offers another copy meanwhile, a new leader most likely, is to ask again.
+        let busy = under_way.is_some() || self.fetched.contains(&group);
+        if busy || self.fetching.len() >= FETCHES_MAX {
             return self.replicas.decline(group, &message);
         }
         let source = Source {
@@ -471,7 +474,8 @@ impl Work {
             calls: Arc::clone(&self.plan.calls),
         };
         let snapshots = Arc::clone(&self.plan.snapshots);
-        let (answers, message) = (self.answers.clone(), Box::new(message));
+        let (answers, from) = (self.answers.clone(), message.from);
+        let message = Box::new(message);
         let thread = std::thread::Builder::new().name("fetch".to_owned());
         let started = thread.spawn(move || {
             let fetched = snapshots.fetch(&source, group, id, index);
@@ -484,7 +488,7 @@ impl Work {
         });
         match started {
             Ok(_) => {
-                self.fetching.insert(group);
+                self.fetching.insert(group, (from, id));
             }
             Err(failure) => error!(%failure, "a thread that fetches cannot be started"),
         }

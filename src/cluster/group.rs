@@ -169,6 +169,18 @@ impl Group {
         Ok((group, records))
     }
 
+    /// How the leader sees the others, for people.
+    #[cfg(test)]
+    pub fn progress(&self) -> String {
+        let progress = self.node.raft.prs().iter().map(|(node, progress)| {
+            let (state, pending) = (progress.state, progress.pending_snapshot);
+            let (matched, next) = (progress.matched, progress.next_idx);
+            format!("{node}: {state} matched {matched} next {next} snapshot {pending}")
+        });
+        let offer = self.node.store().offer();
+        format!("{:?}, offer {offer:?}", progress.collect::<Vec<_>>())
+    }
+
     pub fn members(&self) -> &Members {
         self.node.store().members()
     }

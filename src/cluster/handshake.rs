@@ -17,6 +17,8 @@ use subtle::ConstantTimeEq as _;
 
 use super::NodeId;
 
+/// Stands for a node that has no number yet, and for whoever answers it.
+pub const ANYBODY: NodeId = 0;
 pub const NONCE_BYTES: usize = 32;
 /// A key that nobody can guess has at least so many bytes.
 pub const KEY_BYTES_MIN: usize = 32;
@@ -158,7 +160,8 @@ impl<'a> Accepting<'a> {
         nonce: Nonce,
     ) -> Result<(Self, Challenge), Distrust> {
         let Hello { from, to, .. } = *hello;
-        if to != identity.node || from == identity.node {
+        let wants_in = from == ANYBODY && to == ANYBODY;
+        if !wants_in && (to != identity.node || from == identity.node) {
             return Err(Distrust::Misdirected { from, to });
         }
         let conversation = conversation(identity.cluster, hello, &nonce);
@@ -254,6 +257,21 @@ mod tests {
         let (_, hello) = Dialing::begin(&one, 3, [1; 32]);
         let refused = Accepting::begin(&two, &hello, [2; 32]).err();
         assert_eq!(refused, Some(Distrust::Misdirected { from: 1, to: 3 }));
+    }
+
+    #[test]
+    fn who_has_no_number_yet_speaks_to_anybody_and_proves_the_key_all_the_same() {
+        let (joins, two) = (node(ANYBODY, 9), node(2, 9));
+        let (dialing, hello) = Dialing::begin(&joins, ANYBODY, [1; 32]);
+        let (accepting, challenge) = Accepting::begin(&two, &hello, [2; 32]).unwrap();
+        let (proof, _) = dialing.finish(&challenge).unwrap();
+        assert_eq!(accepting.finish(&proof).unwrap().peer, ANYBODY);
+        let stranger = node(ANYBODY, 8);
+        let (dialing, hello) = Dialing::begin(&stranger, ANYBODY, [1; 32]);
+        let (_, challenge) = Accepting::begin(&two, &hello, [2; 32]).unwrap();
+        assert_eq!(dialing.finish(&challenge).err(), Some(Distrust::Proof));
+        let (_, hello) = Dialing::begin(&joins, 3, [1; 32]);
+        assert!(Accepting::begin(&two, &hello, [2; 32]).is_err());
     }
 
     #[test]

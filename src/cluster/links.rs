@@ -7,17 +7,18 @@ use std::{
     fmt, io,
     net::TcpListener,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    runtime::Handle,
     sync::{Semaphore, mpsc},
     task::JoinSet,
     time::timeout,
@@ -27,7 +28,8 @@ use tracing::{debug, info, warn};
 use super::{
     NodeId,
     frame::{FRAME_BYTES_MAX, LENGTH_BYTES, Refused, Sealed},
-    handshake::{Accepting, Dialing, Distrust, Identity, NONCE_BYTES, Nonce, Session},
+    handshake::{ANYBODY, Accepting, Dialing, Distrust, Identity, NONCE_BYTES, Nonce, Session},
+    join::{self, Door},
     parcel::Parcel,
 };
 
@@ -44,6 +46,8 @@ const KEPT_BUFFER_BYTES_MAX: usize = 1024 * 1024;
 /// Callers that have not proved yet who they are.
 const STRANGERS_MAX: usize = 64;
 const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long a node that wants to come in may take, with all that the cluster has to do for it.
+const JOIN_TIME_MAX: Duration = Duration::from_secs(15);
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
 /// A node that has nothing to say says that it is there.
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
@@ -67,12 +71,16 @@ pub type Inbox = Box<dyn Fn(NodeId, Arrival) + Send + Sync>;
 pub struct Links {
     shared: Arc<Shared>,
     tasks: Arc<Mutex<JoinSet<()>>>,
+    /// The event loop that carries the connections, once it does.
+    event_loop: OnceLock<Handle>,
 }
 
 struct Shared {
     identity: Identity,
-    peers: BTreeMap<NodeId, Peer>,
+    /// Nodes come and go.
+    peers: ArcSwap<BTreeMap<NodeId, Arc<Peer>>>,
     inbox: Inbox,
+    door: Door,
     strangers: Semaphore,
     counts: Counts,
 }
@@ -103,20 +111,66 @@ pub struct Counts {
 }
 
 impl Links {
-    pub fn new(identity: Identity, peers: BTreeMap<NodeId, String>, inbox: Inbox) -> Self {
-        let peers = peers.into_iter().map(|(node, address)| {
-            let queue = ArcSwapOption::empty();
-            (node, Peer { address, queue })
-        });
-        Self {
+    pub fn new(
+        identity: Identity,
+        peers: &BTreeMap<NodeId, String>,
+        inbox: Inbox,
+        door: Door,
+    ) -> Self {
+        let links = Self {
             shared: Arc::new(Shared {
                 identity,
-                peers: peers.collect(),
+                peers: ArcSwap::default(),
                 inbox,
+                door,
                 strangers: Semaphore::new(STRANGERS_MAX),
                 counts: Counts::default(),
             }),
             tasks: Arc::default(),
+            event_loop: OnceLock::new(),
+        };
+        links.set_peers(peers);
+        links
+    }
+
+    /// From now on these are the other nodes, with their addresses: those that are new are dialled or may dial, connections to those that are gone end.
+    pub fn set_peers(&self, peers: &BTreeMap<NodeId, String>) {
+        let mut running = lock(&self.tasks);
+        let before = self.shared.peers.load_full();
+        let mut new = Vec::new();
+        let others = peers
+            .iter()
+            .filter(|(node, _)| **node != self.shared.identity.node);
+        let others = others.map(|(node, address)| {
+            let known = before.get(node).filter(|peer| peer.address == *address);
+            let peer = known.cloned().unwrap_or_else(|| {
+                new.push(*node);
+                Arc::new(Peer {
+                    address: address.clone(),
+                    queue: ArcSwapOption::empty(),
+                })
+            });
+            (*node, peer)
+        });
+        let peers: BTreeMap<NodeId, Arc<Peer>> = others.collect();
+        for (node, gone) in &*before {
+            if !peers.get(node).is_some_and(|peer| Arc::ptr_eq(peer, gone)) {
+                // Whoever sends ends when nothing can be queued any more.
+                gone.queue.store(None);
+            }
+        }
+        self.shared.peers.store(Arc::new(peers));
+        if let Some(event_loop) = self.event_loop.get() {
+            self.dial_from(&mut running, event_loop, &new);
+        }
+    }
+
+    /// Dials those of some nodes that this node is to dial.
+    fn dial_from(&self, running: &mut JoinSet<()>, event_loop: &Handle, nodes: &[NodeId]) {
+        let own = self.shared.identity.node;
+        for &node in nodes.iter().filter(|node| **node < own) {
+            let shared = Arc::clone(&self.shared);
+            running.spawn_on(async move { shared.keep_dialling(node).await }, event_loop);
         }
     }
 
@@ -127,6 +181,7 @@ impl Links {
         let shared = Arc::clone(&self.shared);
         let tasks = Arc::downgrade(&self.tasks);
         let mut running = lock(&self.tasks);
+        let event_loop = self.event_loop.get_or_init(Handle::current);
         running.spawn(async move {
             loop {
                 let Ok((stream, _)) = listener.accept().await else {
@@ -141,10 +196,8 @@ impl Links {
                 running.spawn(async move { shared.answer(stream).await });
             }
         });
-        for (&node, _) in self.shared.peers.range(..self.shared.identity.node) {
-            let shared = Arc::clone(&self.shared);
-            running.spawn(async move { shared.keep_dialling(node).await });
-        }
+        let peers: Vec<NodeId> = self.shared.peers.load().keys().copied().collect();
+        self.dial_from(&mut running, event_loop, &peers);
         Ok(())
     }
 
@@ -159,14 +212,15 @@ impl Links {
     }
 
     pub fn is_connected(&self, node: NodeId) -> bool {
-        let peer = self.shared.peers.get(&node);
+        let peers = self.shared.peers.load();
+        let peer = peers.get(&node);
         peer.is_some_and(|peer| peer.queue.load().is_some())
     }
 
     /// The nodes that are connected.
     pub fn connected(&self) -> Vec<NodeId> {
-        let peers = self.shared.peers.iter();
-        let connected = peers.filter(|(_, peer)| peer.queue.load().is_some());
+        let peers = self.shared.peers.load();
+        let connected = peers.iter().filter(|(_, peer)| peer.queue.load().is_some());
         connected.map(|(node, _)| *node).collect()
     }
 
@@ -181,7 +235,7 @@ fn lock(tasks: &Mutex<JoinSet<()>>) -> std::sync::MutexGuard<'_, JoinSet<()>> {
 
 /// Why a connection ended.
 #[derive(Debug)]
-enum Ended {
+pub(super) enum Ended {
     Frame(Refused),
     Garbage(rmp_serde::decode::Error),
     Distrust(Distrust),
@@ -232,7 +286,8 @@ impl From<tokio::time::error::Elapsed> for Ended {
 
 impl Shared {
     fn queue(&self, to: NodeId, body: Vec<u8>) -> bool {
-        let Some(peer) = self.peers.get(&to) else {
+        let peers = self.peers.load();
+        let Some(peer) = peers.get(&to) else {
             return false;
         };
         let Some(queue) = &*peer.queue.load() else {
@@ -251,12 +306,17 @@ impl Shared {
         false
     }
 
+    fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
+        self.peers.load().get(&node).cloned()
+    }
+
     async fn keep_dialling(&self, node: NodeId) {
-        let Some(peer) = self.peers.get(&node) else {
+        let Some(peer) = self.peer(node) else {
             return;
         };
         let mut pause = REDIAL_AFTER_MIN;
-        loop {
+        // Until the node is gone, or is to be found elsewhere.
+        while self.peer(node).is_some_and(|now| Arc::ptr_eq(&now, &peer)) {
             match self.dial(node, &peer.address).await {
                 Ok((stream, session)) => {
                     pause = REDIAL_AFTER_MIN;
@@ -298,9 +358,18 @@ impl Shared {
             return;
         };
         let greeted = timeout(GREETING_TIME_MAX, self.greet(stream)).await;
-        drop(stranger);
         let ended = match greeted {
+            Ok(Ok((stream, session))) if session.peer == ANYBODY => {
+                // It counts as a stranger until it is gone: it has proved the key, not who it is.
+                let served = join::serve(stream, &session, self.identity.cluster, &self.door);
+                match timeout(JOIN_TIME_MAX, served).await {
+                    Ok(Ok(())) => return,
+                    Ok(Err(ended)) => ended,
+                    Err(_) => Ended::Silent,
+                }
+            }
             Ok(Ok((stream, session))) => {
+                drop(stranger);
                 let ended = self.converse(stream, &session).await;
                 return self.note(Some(session.peer), &ended);
             }
@@ -314,11 +383,18 @@ impl Shared {
         stream.set_nodelay(true)?;
         let cluster = self.identity.cluster;
         let (mut ours, mut theirs) = (Sealed::greeting(cluster), Sealed::greeting(cluster));
-        let hello = hear(&mut stream, &mut theirs).await?;
+        let hello = match hear(&mut stream, &mut theirs).await {
+            Err(Ended::Frame(refused @ Refused::Cluster(_))) => {
+                // Any frame tells the other side which cluster this is.
+                say(&mut stream, &mut ours, &()).await?;
+                return Err(refused.into());
+            }
+            heard => heard?,
+        };
         let (accepting, challenge) = Accepting::begin(&self.identity, &hello, nonce())?;
         say(&mut stream, &mut ours, &challenge).await?;
         let session = accepting.finish(&hear(&mut stream, &mut theirs).await?)?;
-        if !self.peers.contains_key(&session.peer) {
+        if session.peer != ANYBODY && self.peer(session.peer).is_none() {
             return Err(Ended::Stranger(session.peer));
         }
         Ok((stream, session))
@@ -327,7 +403,7 @@ impl Shared {
     /// Sends and receives until something is wrong.
     async fn converse(&self, stream: TcpStream, session: &Session) -> Ended {
         let node = session.peer;
-        let Some(peer) = self.peers.get(&node) else {
+        let Some(peer) = self.peer(node) else {
             return Ended::Stranger(node);
         };
         let (parcels, waiting) = mpsc::channel(QUEUE_PARCELS_MAX);
@@ -404,7 +480,7 @@ impl Shared {
     }
 }
 
-fn nonce() -> Nonce {
+pub(super) fn nonce() -> Nonce {
     rand::random::<[u8; NONCE_BYTES]>()
 }
 
@@ -422,7 +498,7 @@ async fn read_frame(
     Ok(())
 }
 
-async fn say(
+pub(super) async fn say(
     stream: &mut TcpStream,
     sealing: &mut Sealed,
     words: &impl Serialize,
@@ -433,7 +509,7 @@ async fn say(
     Ok(stream.write_all(&frame).await?)
 }
 
-async fn hear<T: DeserializeOwned>(
+pub(super) async fn hear<T: DeserializeOwned>(
     stream: &mut TcpStream,
     opening: &mut Sealed,
 ) -> Result<T, Ended> {

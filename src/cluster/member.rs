@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, io, net::TcpListener, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 use super::{
@@ -10,6 +11,7 @@ use super::{
     driver::{Driver, Plan},
     group_log::{BEGINNING, Begin, LogDisk, Members},
     handshake::Identity,
+    join::Door,
     links::{Arrival, Counts, Links},
     parcel::{Parcel, Question},
     snapshots::Snapshots,
@@ -21,8 +23,30 @@ use crate::store::EngineError;
 pub type Answerer = Box<dyn Fn(NodeId, Bytes, Reply) + Send + Sync>;
 pub type Reply = Box<dyn FnOnce(Bytes) + Send>;
 
+/// Who a node is, and what it has.
+pub struct Place {
+    pub identity: Identity,
+    /// The nodes that begin the cluster together, with their addresses; none where this one came later.
+    pub founders: BTreeMap<NodeId, String>,
+    /// All nodes, this one too, with their addresses, as far as they are known.
+    pub members: BTreeMap<NodeId, String>,
+    pub listener: TcpListener,
+    pub disk: Arc<dyn LogDisk>,
+    pub snapshots: Arc<Snapshots>,
+    pub clocks: Box<dyn Clocks>,
+}
+
+/// Who answers other nodes.
+pub struct Answers {
+    pub requests: Answerer,
+    pub orders: Answerer,
+    pub door: Door,
+}
+
 /// How often the others are asked whether there is a cluster.
 const BEGIN_POLL: Duration = Duration::from_millis(50);
+/// Nodes that have left are connected for so long, to hear of it.
+const FORGET_AFTER: Duration = Duration::from_secs(10);
 const BEGUN: &[u8] = b"begun";
 const NEW: &[u8] = b"new";
 
@@ -61,8 +85,10 @@ fn begun(log: &dyn LogDisk) -> Bytes {
 
 pub struct Member {
     pub node: NodeId,
+    /// The nodes that begin the cluster together, with their addresses; none where this one came later.
+    founders: BTreeMap<NodeId, String>,
     /// All nodes, this one too, with their addresses.
-    pub members: BTreeMap<NodeId, String>,
+    members: ArcSwap<BTreeMap<NodeId, String>>,
     pub driver: Driver,
     links: Arc<Links>,
     calls: Arc<Calls>,
@@ -70,22 +96,25 @@ pub struct Member {
 
 impl Member {
     /// Listens, dials, and begins to drive the groups. Must be called on an event loop, which carries the connections.
-    pub fn start(
-        identity: Identity,
-        members: BTreeMap<NodeId, String>,
-        listener: TcpListener,
-        disk: Arc<dyn LogDisk>,
-        snapshots: Arc<Snapshots>,
-        clocks: Box<dyn Clocks>,
-        answerer: Answerer,
-        orders: Answerer,
-    ) -> io::Result<Self> {
+    pub fn start(place: Place, answers: Answers) -> io::Result<Self> {
+        let Place {
+            identity,
+            founders,
+            members,
+            listener,
+            disk,
+            snapshots,
+            clocks,
+        } = place;
+        let Answers {
+            requests,
+            orders,
+            door,
+        } = answers;
         let node = identity.node;
         let (driver, waiting) = Driver::new();
         let calls = Arc::new(Calls::default());
         let time = Arc::new(Timekeeper::new(clocks, node));
-        let mut peers = members.clone();
-        peers.remove(&node);
         let links = Arc::new_cyclic(|links: &std::sync::Weak<Links>| {
             let links = links.clone();
             let (driver, calls) = (driver.clone(), Arc::clone(&calls));
@@ -107,7 +136,7 @@ impl Member {
                         }
                     };
                     match question {
-                        Question::Request(request) => answerer(from, request, Box::new(reply)),
+                        Question::Request(request) => requests(from, request, Box::new(reply)),
                         Question::Order(order) => orders(from, order, Box::new(reply)),
                         Question::Members => reply(members_of(&driver)),
                         // Both wait for the disk.
@@ -127,7 +156,7 @@ impl Member {
                     driver.lost(from);
                 }
             };
-            Links::new(identity, peers, Box::new(inbox))
+            Links::new(identity, &members, Box::new(inbox), door)
         });
         links.start(listener)?;
         let plan = Plan {
@@ -139,11 +168,34 @@ impl Member {
         driver.start(waiting, plan, disk, Arc::clone(&links), time);
         Ok(Self {
             node,
-            members,
+            founders,
+            members: ArcSwap::from_pointee(members),
             driver,
             links,
             calls,
         })
+    }
+
+    /// All nodes, this one too, with their addresses.
+    pub fn members(&self) -> Arc<BTreeMap<NodeId, String>> {
+        self.members.load_full()
+    }
+
+    /// From now on these are the nodes. Those that are gone are forgotten a while later, so that they hear of it. Must be called on an event loop.
+    pub fn set_members(self: &Arc<Self>, members: BTreeMap<NodeId, String>) {
+        let before = self.members.load_full();
+        if *before == members {
+            return;
+        }
+        let mut all = BTreeMap::clone(&before);
+        all.extend(members.clone());
+        self.links.set_peers(&all);
+        self.members.store(Arc::new(members));
+        let member = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(FORGET_AFTER).await;
+            member.links.set_peers(&member.members());
+        });
     }
 
     pub async fn ask(&self, node: NodeId, question: Question) -> Result<Bytes, NoAnswer> {
@@ -158,7 +210,10 @@ impl Member {
     /// How this node's replica of the catalog begins. A node that has nothing may be new like all the others, or may have lost all it had: only in the first case it
     /// may begin the cluster with them. So it waits until somebody knows a cluster, or until a majority knows none.
     pub async fn beginning(&self, disk: &dyn LogDisk) -> Result<Begin, EngineError> {
-        let voters: Vec<NodeId> = self.members.keys().copied().collect();
+        let voters: Vec<NodeId> = self.founders.keys().copied().collect();
+        if !voters.contains(&self.node) {
+            return Ok(Begin::Blank);
+        }
         if disk.load(GroupId::META)?.is_some() {
             return Ok(Begin::With(voters));
         }
@@ -180,7 +235,7 @@ impl Member {
 
     /// Who the members of all groups are, as far as a majority of them knows it.
     pub async fn group_members(&self) -> BTreeMap<GroupId, Members> {
-        let nodes: Vec<NodeId> = self.members.keys().copied().collect();
+        let nodes: Vec<NodeId> = self.members().keys().copied().collect();
         let asked = nodes.iter().map(|&node| async move {
             match node == self.node {
                 true => Ok(members_of(&self.driver)),

@@ -11,6 +11,7 @@ pub mod frame;
 pub mod group;
 pub mod group_log;
 pub mod handshake;
+pub mod join;
 pub mod lease;
 pub mod links;
 pub mod log_store;

@@ -84,6 +84,17 @@ pub fn members<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::
     })
 }
 
+/// Host and port, `10.0.0.1:8082`; none is fine.
+pub fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let expected = "an address like 10.0.0.1:8082";
+    text(deserializer, expected, |found| {
+        found.is_empty()
+            || found.rsplit_once(':').is_some_and(|(host, port)| {
+                !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+            })
+    })
+}
+
 /// `None` when the list is not one.
 pub fn parse_members(list: &str) -> Option<BTreeMap<u64, String>> {
     let mut members = BTreeMap::new();

@@ -112,6 +112,9 @@ struct ServeFlags {
     /// Take the account's keys from this file [default: the emulator's key, on loopback only]
     #[arg(long, value_name = "FILE")]
     key_file: Option<String>,
+    /// Join the cluster of the node that other nodes reach at this address; needs cluster.address and cluster.key_file
+    #[arg(long, value_name = "ADDRESS")]
+    join: Option<String>,
     /// Serve requests with this many threads [default: 0, one a core]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     workers: Option<String>,
@@ -141,6 +144,7 @@ impl ServeFlags {
             ("--tls-cert", "tls.cert", &self.tls_cert),
             ("--tls-key", "tls.key", &self.tls_key),
             ("--key-file", "auth.key_file", &self.key_file),
+            ("--join", "cluster.join", &self.join),
             ("--workers", "server.workers", &self.workers),
             ("--shards", "limits.shards_per_container", &self.shards),
             ("--log-level", "log.level", &self.log_level),

@@ -149,10 +149,16 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
-    /// This node's number in the cluster; 0 means that it is on its own.
+    /// This node's number in the cluster; 0 means that it is on its own, or that the cluster it joins gives it one.
     #[serde(deserialize_with = "checks::whole::<_, _, 0, 1_000_000>")]
     pub node: u64,
-    /// All nodes and where they reach each other, the same for all of them: `1=10.0.0.1:8082,2=10.0.0.2:8082,3=10.0.0.3:8082`.
+    /// Where the other nodes reach this one, `10.0.0.4:8082`, if `members` does not say so.
+    #[serde(deserialize_with = "checks::address")]
+    pub address: String,
+    /// A running node of the cluster that this node is to join, by the address at which the nodes reach each other.
+    #[serde(deserialize_with = "checks::address")]
+    pub join: String,
+    /// All nodes that begin the cluster together and where they reach each other, the same for all of them: `1=10.0.0.1:8082,2=10.0.0.2:8082,3=10.0.0.3:8082`.
     #[serde(deserialize_with = "checks::members")]
     pub members: String,
     /// Name of the cluster; nodes of another one are refused.
@@ -285,6 +291,8 @@ impl Default for Cluster {
     fn default() -> Self {
         Self {
             node: 0,
+            address: String::new(),
+            join: String::new(),
             members: String::new(),
             name: "bolide".to_owned(),
             replication: 3,

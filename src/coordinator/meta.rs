@@ -146,6 +146,17 @@ impl Meta {
         }
     }
 
+    /// Where the nodes that a catalog names are reached. The settings of those that began the cluster may know better than the catalog.
+    pub fn tell_members(&self, catalog: &Catalog) {
+        if !catalog.nodes.is_empty() {
+            let nodes = catalog.nodes.iter().map(|(node, record)| {
+                let address = self.own.members.get(node).unwrap_or(&record.address);
+                (*node, address.clone())
+            });
+            self.member.set_members(nodes.collect());
+        }
+    }
+
     /// A catalog of a cluster names its nodes: at first those that begin it.
     pub fn name_nodes(&self, catalog: &mut Catalog) {
         if catalog.nodes.is_empty() {

@@ -1,7 +1,7 @@
 //! Replicas on the move. The catalog says who is to have what; the groups see to it; what is done is noted, and what is next begun, by whoever leads the catalog. A new leader
 //! goes on from the catalog.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use actix::{fut, prelude::*};
 use tracing::{info, warn};
@@ -19,6 +19,43 @@ use crate::{
 #[derive(Message)]
 #[rtype(result = "Result<()>")]
 pub struct Drain(pub u64);
+
+/// A node wants to come in, under this number (0: any) and address. Its number, and the addresses of all nodes.
+#[derive(Message)]
+#[rtype(result = "Result<(u64, BTreeMap<u64, String>)>")]
+pub struct Admit(pub u64, pub String);
+
+impl Handler<Admit> for Coordinator {
+    type Result = AtomicResponse<Self, Result<(u64, BTreeMap<u64, String>)>>;
+
+    fn handle(&mut self, Admit(node, address): Admit, _: &mut Self::Context) -> Self::Result {
+        let Some(meta) = &self.meta else {
+            let alone = Error::bad_request("this node is on its own");
+            return AtomicResponse::new(Box::pin(fut::ready(Err(alone))));
+        };
+        let mut catalog = Catalog::clone(&self.catalog);
+        meta.name_nodes(&mut catalog);
+        let admitted = meta
+            .check_leads()
+            .and_then(|()| catalog.admit_node(node, &address));
+        let node = match admitted {
+            Ok(node) => node,
+            Err(error) => return AtomicResponse::new(Box::pin(fut::ready(Err(error)))),
+        };
+        let nodes = catalog.nodes.iter();
+        let nodes = nodes
+            .map(|(node, record)| (*node, record.address.clone()))
+            .collect();
+        if catalog.version == self.catalog.version {
+            return AtomicResponse::new(Box::pin(fut::ready(Ok((node, nodes)))));
+        }
+        info!(node, %address, "a node comes in");
+        AtomicResponse::new(Box::pin(
+            self.store(catalog)
+                .map(move |stored, _, _| stored.map(|()| (node, nodes))),
+        ))
+    }
+}
 
 impl Handler<Drain> for Coordinator {
     type Result = AtomicResponse<Self, Result<()>>;

@@ -69,6 +69,7 @@ impl Coordinator {
         let Some(meta) = self.meta.clone() else {
             return Box::pin(fut::ready(Ok(())));
         };
+        meta.tell_members(&catalog);
         // Groups that are begun know who is to lead them.
         tell_aims(&meta, &catalog);
         let (host, before) = (Arc::clone(&self.host), self.shards.clone());

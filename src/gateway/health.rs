@@ -145,13 +145,11 @@ fn cluster_status(member: &Member, meta: &Meta, catalog: &Catalog) -> Value {
         })
     });
     let counts = member.counts();
-    let connected = member
-        .members
-        .keys()
-        .filter(|node| member.is_connected(**node));
+    let members = member.members();
+    let connected = members.keys().filter(|node| member.is_connected(**node));
     json!({
         "node": member.node,
-        "members": member.members.iter().map(|(node, address)| (node.to_string(), json!(address))).collect::<serde_json::Map<_, _>>(),
+        "members": members.iter().map(|(node, address)| (node.to_string(), json!(address))).collect::<serde_json::Map<_, _>>(),
         "nodes": nodes.collect::<serde_json::Map<_, _>>(),
         "connected": connected.collect::<Vec<_>>(),
         "catalogLeader": meta.leader(),
@@ -294,7 +292,7 @@ async fn drain(health: web::Data<Health>, node: web::Path<NodeId>) -> HttpRespon
         }
     };
     match given {
-        Ok(()) => HttpResponse::Accepted().json(json!({"draining": true})),
+        Ok(_) => HttpResponse::Accepted().json(json!({"draining": true})),
         Err((status, message)) => {
             let status = StatusCode::from_u16(status);
             HttpResponse::build(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))

@@ -1,4 +1,6 @@
-//! Orders of the operator about the cluster. Any node takes them; the one that leads the catalog carries them out.
+//! Orders about the cluster: of the operator, and of nodes that want to come in. Any node takes them; the one that leads the catalog carries them out.
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use actix::Addr;
 use bytes::Bytes;
@@ -7,53 +9,73 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cluster::{
         NodeId,
+        join::{Verdict, Welcome, Wish},
         member::{Member, Reply},
         parcel::Question,
     },
-    coordinator::{Coordinator, moves::Drain},
+    coordinator::{
+        Coordinator,
+        moves::{Admit, Drain},
+    },
     model::error::{Error, ErrorKind, Result},
 };
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Order {
     Drain(NodeId),
+    Admit(NodeId, String),
 }
 
-/// What became of an order on another node: why it was refused, if it was.
-#[derive(Serialize, Deserialize)]
-struct Obeyed(Option<(u16, String)>);
-
-async fn carry_out(coordinator: &Addr<Coordinator>, order: Order) -> Result<()> {
-    let Order::Drain(node) = order;
-    let sent = coordinator.send(Drain(node)).await;
-    sent.map_err(|_| Error::unavailable("the node is stopping"))?
+/// What became of an order.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Done {
+    Draining,
+    Admitted(NodeId, BTreeMap<NodeId, String>),
 }
 
-/// Carries an order out here or, where that cannot be, by the node that leads the catalog. Status and message of a refusal.
+/// Status and message of a refusal.
+pub type Refusal = (u16, String);
+
+fn refusal(error: Error) -> Refusal {
+    (error.status(), error.message)
+}
+
+async fn carry_out(coordinator: &Addr<Coordinator>, order: Order) -> Result<Done> {
+    let gone = |_| Error::unavailable("the node is stopping");
+    match order {
+        Order::Drain(node) => {
+            let drained = coordinator.send(Drain(node)).await.map_err(gone)?;
+            drained.map(|()| Done::Draining)
+        }
+        Order::Admit(node, address) => {
+            let admitted = coordinator.send(Admit(node, address)).await.map_err(gone)?;
+            admitted.map(|(node, nodes)| Done::Admitted(node, nodes))
+        }
+    }
+}
+
+/// Carries an order out here or, where that cannot be, by the node that leads the catalog.
 pub async fn give(
     member: &Member,
     coordinator: &Addr<Coordinator>,
     order: Order,
-) -> Result<(), (u16, String)> {
-    let refused = |error: Error| (error.status(), error.message);
-    let leader = match carry_out(coordinator, order).await {
+) -> Result<Done, Refusal> {
+    let leader = match carry_out(coordinator, order.clone()).await {
         Err(Error {
             kind: ErrorKind::Elsewhere(Some(leader)),
             ..
         }) if leader != member.node => leader,
-        done => return done.map_err(refused),
+        done => return done.map_err(refusal),
     };
     let order = rmp_serde::to_vec(&order).unwrap_or_default();
     let answer = member.ask(leader, Question::Order(order.into())).await;
     let answer = answer.map_err(|_| {
-        refused(Error::unavailable(format!(
+        refusal(Error::unavailable(format!(
             "node {leader}, which leads the catalog, does not answer"
         )))
     })?;
-    match rmp_serde::from_slice(&answer) {
-        Ok(Obeyed(refused)) => refused.map_or(Ok(()), Err),
-        Err(failure) => Err((500, format!("node {leader} answered garbage: {failure}"))),
-    }
+    rmp_serde::from_slice(&answer)
+        .unwrap_or_else(|failure| Err((500, format!("node {leader} answered garbage: {failure}"))))
 }
 
 /// Answers another node that passes an order on.
@@ -64,6 +86,18 @@ pub async fn obey(coordinator: Addr<Coordinator>, order: Bytes, reply: Reply) {
             "an order cannot be read: {failure}"
         ))),
     };
-    let obeyed = Obeyed(done.err().map(|error| (error.status(), error.message)));
-    reply(rmp_serde::to_vec(&obeyed).unwrap_or_default().into());
+    let done: Result<Done, Refusal> = done.map_err(refusal);
+    reply(rmp_serde::to_vec(&done).unwrap_or_default().into());
+}
+
+/// Answers a node that wants to come in.
+pub async fn admit(member: Arc<Member>, coordinator: Addr<Coordinator>, wish: Wish, reply: Reply) {
+    let order = Order::Admit(wish.node, wish.address);
+    let verdict = match give(&member, &coordinator, order).await {
+        Ok(Done::Admitted(node, nodes)) => Verdict::Welcome(Welcome { node, nodes }),
+        Ok(Done::Draining) => Verdict::Later("the cluster answered something else".to_owned()),
+        Err((400..500, why)) => Verdict::Refused(why),
+        Err((_, why)) => Verdict::Later(why),
+    };
+    reply(verdict.encode());
 }

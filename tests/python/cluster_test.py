@@ -8,7 +8,7 @@ import time
 import pytest
 from azure.cosmos import PartitionKey, exceptions
 
-from node import binary, free_ports, wait_until
+from node import Refused, binary, free_ports, wait_until
 
 NODES = 3
 
@@ -17,9 +17,10 @@ class Cluster:
     """Some nodes on free ports with a key of their own."""
 
     def __init__(self, new_node, tmp_path, count=NODES):
-        key = tmp_path / "cluster.key"
+        self.new_node = new_node
+        self.key = key = tmp_path / "cluster.key"
         key.write_text("0123456789abcdef" * 4)
-        ports = free_ports(count)
+        self.ports = ports = free_ports(count)
         members = ",".join(f"{number}=127.0.0.1:{port}" for number, port in enumerate(ports, 1))
         self.nodes = {
             number: new_node(
@@ -36,6 +37,17 @@ class Cluster:
         for node in self.nodes.values():
             node.wait_ready()
         self.wait_led()
+
+    def newcomer(self, by, *settings, key=None):
+        """A node that is to join by one that runs; it is not started."""
+        [port] = free_ports(1)
+        return self.new_node(
+            start=False,
+            arguments=[
+                "--set", f"cluster.address=127.0.0.1:{port}", "--set", f"cluster.key_file={key or self.key}",
+                *settings, "--join", f"127.0.0.1:{self.ports[by - 1]}",
+            ],  # fmt: skip
+        )
 
     def status(self, number):
         return self.nodes[number].health("/status").json
@@ -376,3 +388,90 @@ def test_a_drained_node_gives_its_replicas_away_and_can_be_stopped(new_node, tmp
         at(nodes[number]).create_item({"id": f"after {number}", "pk": f"{number}"})
     cluster.wait_level(("shop", "items"))
     assert ids(at(nodes[4])) == sorted([*written, "after 1", "after 3", "after 4"])
+
+
+def test_a_node_joins_under_load_gets_its_share_and_lasts(cluster):
+    nodes = cluster.nodes
+    make(nodes[1], offer_throughput=40_000, default_ttl=3_600)
+    acknowledged, stop, lock = [], threading.Event(), threading.Lock()
+
+    def write(worker):
+        containers = [at(node) for node in list(nodes.values())[:NODES]]
+        for index in range(1_000_000):
+            if stop.is_set():
+                return
+            name = f"{worker}-{index}"
+            try:
+                containers[(worker + index) % NODES].create_item({"id": name, "pk": name})
+            except Exception:
+                # Whether it was kept is not known.
+                continue
+            with lock:
+                acknowledged.append(name)
+
+    workers = [threading.Thread(target=write, args=(worker,)) for worker in range(2)]
+    for worker in workers:
+        worker.start()
+    try:
+        wait_until(lambda: len(acknowledged) > 100, "something is written")
+        nodes[4] = cluster.newcomer(by=2).start()
+
+        def shared():
+            known = cluster.status(1)["cluster"]["nodes"]
+            return [(each["replicas"], each["leaving"]) for each in known.values()] == [(3, 0)] * 4
+
+        wait_until(shared, "every node has three of the twelve replicas")
+        written = len(acknowledged)
+        wait_until(lambda: len(acknowledged) > written + 100, "writes go on")
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+    status = cluster.status(4)
+    assert status["cluster"]["node"] == 4 and sorted(status["cluster"]["nodes"]) == ["1", "2", "3", "4"]
+    assert sum("remote" not in shard for shard in status["containers"][0]["shards"]) == 3
+    wait_until(lambda: cluster.status(1)["cluster"]["connected"] == [2, 3, 4], "all know the new node")
+    check = nodes[4].health("/cluster/check").json
+    assert check["equal"] and [len(shard["replicas"]) for shard in check["shards"]] == [3] * 4, check
+    assert not set(acknowledged) - set(ids(at(nodes[4])))
+    # It knows who it is, whatever it is told at its next start; and one of the others may die.
+    del nodes[4].arguments[-2:]
+    nodes[4].kill()
+    nodes[1].kill()
+    nodes[4].start()
+    cluster.wait_led()
+    at(nodes[4]).create_item({"id": "after", "pk": "after"})
+    assert not {*acknowledged, "after"} - set(ids(at(nodes[2])))
+
+
+def test_a_node_that_may_not_join_is_told_why(cluster, tmp_path):
+    other = tmp_path / "other.key"
+    other.write_text("another secret that is long enough to be one")
+    ports = cluster.ports
+    for wrong, words in [
+        (cluster.newcomer(by=1, key=other), "does not know this node's cluster key"),
+        (cluster.newcomer(1, "--set", "cluster.name=another"), "cannot join the cluster 'another'"),
+        (cluster.newcomer(2, "--set", "cluster.node=3"), f"3 is taken by the node at 127.0.0.1:{ports[2]}"),
+        (cluster.newcomer(3, "--set", f"cluster.address=127.0.0.1:{ports[0]}"), f"127.0.0.1:{ports[0]}"),
+    ]:
+        if words.startswith("127"):
+            wrong.arguments[-2:-2] = ["--set", "cluster.node=9"]
+        with pytest.raises(Refused) as refused:
+            wrong.start()
+        assert refused.value.code == 2 and words in refused.value.output, refused.value
+    assert sorted(cluster.status(1)["cluster"]["nodes"]) == ["1", "2", "3"]
+
+
+def test_a_drained_node_is_forgotten_and_does_not_come_back(new_node, tmp_path):
+    cluster = Cluster(new_node, tmp_path, 4)
+    make(cluster.nodes[1], offer_throughput=20_000)
+    assert drain(cluster, 4, by=1).returncode == 0
+    wait_until(lambda: cluster.status(1)["cluster"]["connected"] == [2, 3], "the node is forgotten")
+    cluster.nodes[4].kill()
+    with pytest.raises(Refused) as refused:
+        cluster.nodes[4].start()
+    assert refused.value.code == 2 and "node 4 has left the cluster" in refused.value.output, refused.value
+    # With an empty folder it is a new node.
+    back = cluster.newcomer(by=1)
+    back.start()
+    wait_until(lambda: sorted(cluster.status(2)["cluster"]["nodes"]) == ["1", "2", "3", "5"], "it has a new number")

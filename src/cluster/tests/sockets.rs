@@ -13,14 +13,18 @@ use raft::eraftpb::{Message, MessageType};
 use crate::cluster::{
     GroupId, NodeId,
     frame::{GREETING_BYTES_MAX, PROTOCOL_VERSION, Sealed},
-    handshake::{ClusterKey, Dialing, Identity},
+    handshake::{ANYBODY, ClusterKey, Dialing, Identity},
+    join::{self, NotIn, Verdict, Welcome, Wish},
     links::{Arrival, Links},
+    member::Reply,
     parcel::{Letter, Parcel},
     shared_time::SharedTime,
 };
 
 const CLUSTER: u64 = 77;
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A node of this number is not let in.
+const NUMBER_TAKEN: NodeId = 2;
 
 fn identity(node: NodeId, secret: u8) -> Identity {
     Identity {
@@ -50,7 +54,17 @@ fn start(identity: Identity, listener: TcpListener, peers: &[(NodeId, &str)]) ->
         }
     };
     let peers = peers.collect::<BTreeMap<_, _>>();
-    let links = Links::new(identity, peers, Box::new(keep));
+    let door = |wish: Wish, reply: Reply| {
+        let verdict = match wish.node {
+            NUMBER_TAKEN => Verdict::Refused(format!("node {NUMBER_TAKEN} is taken")),
+            node => Verdict::Welcome(Welcome {
+                node,
+                nodes: [(1, wish.address)].into(),
+            }),
+        };
+        reply(verdict.encode());
+    };
+    let links = Links::new(identity, &peers, Box::new(keep), Box::new(door));
     links.start(listener).unwrap();
     (links, received)
 }
@@ -190,7 +204,9 @@ async fn bad_frames_close_the_connection_and_are_counted() {
         ("no greeting", not_a_hello),
     ];
     for (count, (what, bytes)) in (1..).zip(bad) {
-        assert_eq!(call(address, bytes).await, 0, "{what}");
+        let answered = call(address, bytes).await > 0;
+        // A node of another cluster is told which one this is, so that it can say so to its operator.
+        assert_eq!(answered, what == "another cluster", "{what}");
         until(what, || refused() == count).await;
     }
     // Cut short, it is a broken connection like any other.
@@ -204,4 +220,50 @@ async fn bad_frames_close_the_connection_and_are_counted() {
     })
     .await;
     assert!(at_one.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn nodes_come_and_go() {
+    let ((here, our_address), (there, their_address)) = (listener(), listener());
+    let (one, _) = start(identity(1, 5), here, &[]);
+    let (two, _) = start(identity(2, 5), there, &[(1, &our_address)]);
+    until("the stranger is refused", || {
+        one.counts().refused_nodes.load(Ordering::Relaxed) > 0
+    })
+    .await;
+    one.set_peers(&[(2, their_address.clone())].into());
+    until("the new node is connected", || one.is_connected(2)).await;
+    one.set_peers(&BTreeMap::new());
+    until("the node is gone", || !two.is_connected(1)).await;
+    assert!(one.connected().is_empty());
+}
+
+#[tokio::test]
+async fn a_node_is_let_in_if_it_knows_name_and_key_and_its_number_is_free() {
+    let (here, address) = listener();
+    let (_one, _) = start(identity(1, 5), here, &[]);
+    let wish = |node| Wish {
+        node,
+        address: "new:1".to_owned(),
+    };
+    let welcome = join::ask(&identity(ANYBODY, 5), &address, &wish(4)).await;
+    let nodes: BTreeMap<NodeId, String> = [(1, "new:1".to_owned())].into();
+    assert_eq!(welcome.unwrap(), Welcome { node: 4, nodes });
+    let refused = |asked: Result<Welcome, NotIn>| match asked {
+        Err(NotIn::Refused(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let taken = join::ask(&identity(ANYBODY, 5), &address, &wish(NUMBER_TAKEN)).await;
+    assert_eq!(refused(taken), "node 2 is taken");
+    let keyless = join::ask(&identity(ANYBODY, 6), &address, &wish(4)).await;
+    assert!(refused(keyless).contains("key"));
+    let foreign = Identity {
+        cluster: CLUSTER + 1,
+        ..identity(ANYBODY, 5)
+    };
+    let foreign = join::ask(&foreign, &address, &wish(4)).await;
+    assert!(refused(foreign).contains("another cluster"));
+    let (_, nobody) = listener();
+    let away = join::ask(&identity(ANYBODY, 5), &nobody, &wish(4)).await;
+    assert!(matches!(away, Err(NotIn::Later(_))), "{away:?}");
 }

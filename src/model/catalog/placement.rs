@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Catalog, Container, Range};
 use crate::model::{
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     rid::ContainerRid,
 };
 
@@ -119,18 +119,35 @@ impl Catalog {
         Ok(())
     }
 
-    /// Puts a node on the list, under the number that it has or the next one.
-    pub fn add_node(&mut self, address: &str) -> u64 {
+    /// Puts a node that comes to a running cluster on the list: under the number that it wants or, where it wants none (0), under the one that it has or the next one.
+    pub fn admit_node(&mut self, wanted: u64, address: &str) -> Result<u64> {
         let known = self.nodes.iter().find(|(_, one)| one.address == address);
-        if let Some((&node, _)) = known {
-            return node;
+        let refuse = |why: String| Err(Error::new(ErrorKind::Conflict, why));
+        match known {
+            Some((node, record)) if record.state == NodeState::Draining => {
+                return refuse(format!("node {node} at {address} is being drained"));
+            }
+            Some((&node, _)) if wanted == 0 || wanted == node => return Ok(node),
+            Some((node, _)) => return refuse(format!("{address} is the address of node {node}")),
+            None => {}
         }
-        let node = self
+        if let Some(record) = self.nodes.get(&wanted) {
+            return refuse(format!(
+                "the number {wanted} is taken by the node at {}",
+                record.address
+            ));
+        }
+        let last = self
             .last_node
-            .max(self.nodes.keys().copied().max().unwrap_or(0))
-            + 1;
+            .max(self.nodes.keys().copied().max().unwrap_or(0));
+        if wanted != 0 && wanted <= last {
+            return refuse(format!(
+                "the number {wanted} cannot be given: numbers up to {last} have been, and none is given twice"
+            ));
+        }
+        let node = wanted.max(last + 1);
         self.put_node(node, address);
-        node
+        Ok(node)
     }
 
     pub fn put_node(&mut self, node: u64, address: &str) {
@@ -352,10 +369,26 @@ mod tests {
     #[test]
     fn a_node_keeps_its_number_and_numbers_are_not_used_again() {
         let mut catalog = catalog(3, 1, 3);
-        assert_eq!(catalog.add_node("host2:1"), 2);
-        assert_eq!(catalog.add_node("new:1"), 4);
+        assert_eq!(catalog.admit_node(0, "host2:1"), Ok(2));
+        assert_eq!(catalog.admit_node(2, "host2:1"), Ok(2));
+        assert_eq!(catalog.admit_node(0, "new:1"), Ok(4));
         catalog.nodes.remove(&4);
-        assert_eq!(catalog.add_node("newer:1"), 5);
+        assert_eq!(catalog.admit_node(0, "newer:1"), Ok(5));
+        assert_eq!(catalog.admit_node(9, "newest:1"), Ok(9));
+    }
+
+    #[test]
+    fn a_number_or_an_address_that_is_taken_is_refused_by_name() {
+        let mut catalog = catalog(3, 1, 3);
+        catalog.drain_node(3).unwrap();
+        let mut refused =
+            |node, address: &str| catalog.admit_node(node, address).unwrap_err().message;
+        assert!(refused(2, "new:1").contains("2 is taken by the node at host2:1"));
+        assert!(refused(4, "host1:1").contains("host1:1 is the address of node 1"));
+        assert!(refused(0, "host3:1").contains("being drained"));
+        catalog.nodes.remove(&3);
+        let gone = catalog.admit_node(3, "host3:1").unwrap_err().message;
+        assert!(gone.contains("the number 3 cannot be given"), "{gone}");
     }
 
     /// The groups do at once what they are told.
@@ -431,7 +464,7 @@ mod tests {
     #[test]
     fn a_node_that_is_new_gets_its_share() {
         let mut catalog = catalog(3, 8, 3);
-        catalog.add_node("new:1");
+        catalog.admit_node(0, "new:1").unwrap();
         follow(&mut catalog);
         assert_eq!(catalog.loads().into_values().collect::<Vec<_>>(), [6; 4]);
     }

@@ -232,13 +232,20 @@ impl Simulation {
                     )
                 });
                 let members = replica.map(|replica| replica.members());
+                let role = node.roles.get(&group).copied().unwrap_or_default();
+                let progress = replica.filter(|_| role.leads).map(|one| one.progress());
                 format!(
-                    "{group} {:?}, log {log:?}, applied {applied}, {members:?}",
-                    node.roles.get(&group)
+                    "\n  {group} {role:?}, log {log:?}, applied {applied}, {members:?} {progress:?}"
                 )
             });
-            let groups: Vec<String> = groups.collect();
-            format!("\nnode {}: {}", node.id, groups.join("; "))
+            let groups: String = groups.collect();
+            let fetches = node.fetches.iter().map(|fetch| (fetch.group, fetch.until));
+            let fetches: Vec<_> = fetches.collect();
+            let offers: Vec<_> = node.offers.keys().collect();
+            format!(
+                "\nnode {} fetches {fetches:?} offers {offers:?}: {groups}",
+                node.id
+            )
         });
         format!("{:?}{}", self.aims, nodes.collect::<String>())
     }
@@ -424,13 +431,20 @@ impl Simulation {
             node.watch.hear(message.from, times, self.now);
             let announced = message.get_msg_type() == MessageType::MsgSnapshot;
             if announced && replicas.group(group).is_some_and(|one| one.lacks(&message)) {
-                let known = node.fetches.iter().any(|fetch| fetch.group == group);
-                if !known {
-                    node.fetches.push(Fetch {
+                let known = node.fetches.iter().find(|fetch| fetch.group == group);
+                let theirs = known.map(|fetch| {
+                    let known = &fetch.announced;
+                    known.from == message.from
+                        && known.get_snapshot().data == message.get_snapshot().data
+                });
+                match theirs {
+                    Some(true) => {}
+                    Some(false) => replicas.decline(group, &message),
+                    None => node.fetches.push(Fetch {
                         until: self.now + self.rng.random_range(1..100),
                         group,
                         announced: message,
-                    });
+                    }),
                 }
             } else {
                 replicas.step(group, message);
@@ -602,7 +616,7 @@ impl Simulation {
         if tick {
             replicas.tick();
             node.pursue(&self.aims);
-            if now.is_multiple_of(OFFER) {
+            if (*now + at as u64).is_multiple_of(OFFER) {
                 node.withdraw_offers();
             }
         }

@@ -1,0 +1,361 @@
+//! This node in its cluster: who it is, by its settings or because a running cluster has let it in, and all that makes it a member.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
+
+use actix::{Addr, Arbiter};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{error, info, warn};
+
+use super::{Failure, listen};
+use crate::{
+    clock::{self, Clock},
+    cluster::{
+        NodeId,
+        handshake::{ANYBODY, ClusterKey, Identity, cluster_id},
+        join::{self, NotIn, Wish},
+        log_store::LogStore,
+        member::{Answers, Member, Place, Reply},
+        snapshots::Snapshots,
+        timekeeper::Clocks,
+    },
+    config::{Cluster, ExitCode, Settings},
+    coordinator::{Coordinator, catalog_file, meta::Meta},
+    gateway::{orders, server},
+    store::SharedResources,
+};
+
+/// Requests of other nodes that may wait to be answered.
+const SENT_ON_MAX: usize = 4096;
+/// How long a node tries to come into a cluster that does not answer, or cannot decide.
+const JOIN_PATIENCE: Duration = Duration::from_secs(60);
+const JOIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Who the cluster has said that this node is.
+const GIVEN: &str = "node";
+
+/// This node as a member of its cluster.
+pub struct Joined {
+    pub member: Arc<Member>,
+    /// The nodes that begin the cluster together; none if this one came later.
+    pub founders: BTreeMap<NodeId, String>,
+    pub log: Arc<LogStore>,
+    pub snapshots: Arc<Snapshots>,
+    pub sent_on: server::SentOn,
+    /// Takes the orders that other nodes pass on, as soon as it is there.
+    pub coordinator: Arc<OnceLock<Addr<Coordinator>>>,
+}
+
+/// What the cluster needs to know of this node's clock, and what it does to it.
+struct NodeClocks(Clock);
+
+impl Clocks for NodeClocks {
+    fn monotonic(&self) -> i64 {
+        self.0.monotonic_millis()
+    }
+
+    fn wall(&self) -> i64 {
+        i64::try_from(clock::wall().as_millis()).unwrap_or(i64::MAX)
+    }
+
+    fn steer(&self, offset: i64) {
+        self.0.steer(offset);
+    }
+}
+
+/// A number and an address that a cluster has given, as they are kept in the data folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Given {
+    node: NodeId,
+    address: String,
+}
+
+impl Given {
+    fn load(folder: &Path) -> Result<Option<Self>, Failure> {
+        let path = folder.join(GIVEN);
+        match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|failure| {
+                let message = format!("'{}' cannot be read: {failure}", path.display());
+                Failure::new(ExitCode::DataDamaged, message)
+            }),
+            Err(failure) if failure.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(failure) => Err(Failure::data("cannot read", &path, &failure)),
+        }
+    }
+
+    fn store(&self, folder: &Path) -> Result<(), Failure> {
+        let path = folder.join(GIVEN);
+        let written = fs::File::create(&path).and_then(|mut file| {
+            file.write_all(&serde_json::to_vec(self)?)?;
+            file.sync_all()?;
+            fs::File::open(folder)?.sync_all()
+        });
+        written.map_err(|failure| Failure::data("cannot write", &path, &failure))
+    }
+}
+
+/// Whether the node is one of a cluster.
+pub fn is_member(settings: &Settings) -> bool {
+    let cluster = &settings.cluster;
+    cluster.node != 0 || !cluster.join.is_empty() || settings.storage.data_path.join(GIVEN).exists()
+}
+
+fn wrong(message: String) -> Failure {
+    Failure::new(ExitCode::Configuration, message)
+}
+
+fn key(cluster: &Cluster) -> Result<ClusterKey, Failure> {
+    let key_file = cluster.key_file.as_deref().ok_or_else(|| {
+        wrong("cluster.key_file is missing: the nodes of a cluster share a secret".to_owned())
+    })?;
+    let secret = fs::read(key_file)
+        .map_err(|failure| wrong(format!("cannot read '{}': {failure}", key_file.display())))?;
+    ClusterKey::new(secret.trim_ascii())
+        .ok_or_else(|| wrong(format!("'{}' has too few bytes", key_file.display())))
+}
+
+/// Who the node is, and who begins the cluster with it.
+struct Who {
+    node: NodeId,
+    address: String,
+    founders: BTreeMap<NodeId, String>,
+    /// All nodes, as far as is known.
+    members: BTreeMap<NodeId, String>,
+}
+
+/// Who the node is: by what the cluster has given it, by its settings, or by asking to be let in.
+async fn who(settings: &Settings, key: &ClusterKey) -> Result<Who, Failure> {
+    let (cluster, folder) = (&settings.cluster, &settings.storage.data_path);
+    let listed = cluster.addresses();
+    let catalog = catalog_file::load(folder)
+        .map_err(|failure| Failure::data("cannot read the catalog in", folder, &failure))?;
+    let mut known: BTreeMap<NodeId, String> = catalog
+        .nodes
+        .iter()
+        .map(|(node, record)| (*node, record.address.clone()))
+        .collect();
+    // The settings may know better where a node is now.
+    for (node, address) in &mut known {
+        if let Some(listed) = listed.get(node) {
+            address.clone_from(listed);
+        }
+    }
+    let left = |node: NodeId| {
+        wrong(format!(
+            "node {node} has left the cluster '{}': with an empty data folder and cluster.join it can come back under another number",
+            cluster.name
+        ))
+    };
+    if let Some(Given { node, address }) = Given::load(folder)? {
+        if cluster.node != 0 && cluster.node != node {
+            return Err(wrong(format!(
+                "cluster.node is {}, but the data folder '{}' is that of node {node}",
+                cluster.node,
+                folder.display()
+            )));
+        }
+        let address = own_address(cluster, node).unwrap_or(address);
+        if !known.is_empty() {
+            if !known.contains_key(&node) {
+                return Err(left(node));
+            }
+            return Ok(Who {
+                node,
+                address,
+                founders: BTreeMap::new(),
+                members: known,
+            });
+        }
+        // It was let in, and has heard nothing since.
+        return let_in(settings, key, Wish { node, address }).await;
+    }
+    if cluster.join.is_empty() {
+        let address = listed.get(&cluster.node).cloned().ok_or_else(|| {
+            wrong(format!(
+                "cluster.members '{}' does not name this node, {}",
+                cluster.members, cluster.node
+            ))
+        })?;
+        let members = match known.contains_key(&cluster.node) {
+            true => known,
+            false if known.is_empty() => listed.clone(),
+            false => return Err(left(cluster.node)),
+        };
+        return Ok(Who {
+            node: cluster.node,
+            address,
+            founders: listed,
+            members,
+        });
+    }
+    if catalog.version > 0 {
+        return Err(wrong(format!(
+            "the data folder '{}' has a catalog of its own: a node joins a cluster with an empty one",
+            folder.display()
+        )));
+    }
+    let address = own_address(cluster, cluster.node).ok_or_else(|| {
+        wrong("cluster.address is missing: it says where the other nodes reach this one".to_owned())
+    })?;
+    let node = cluster.node;
+    let_in(settings, key, Wish { node, address }).await
+}
+
+/// Where the settings say that the others reach a node.
+fn own_address(cluster: &Cluster, node: NodeId) -> Option<String> {
+    match cluster.address.as_str() {
+        "" => cluster.addresses().remove(&node),
+        address => Some(address.to_owned()),
+    }
+}
+
+/// Asks a running node to be let in.
+async fn let_in(settings: &Settings, key: &ClusterKey, wish: Wish) -> Result<Who, Failure> {
+    let cluster = &settings.cluster;
+    if cluster.join.is_empty() {
+        return Err(wrong(
+            "cluster.join is missing: the cluster was joined, but nothing of it has arrived yet"
+                .to_owned(),
+        ));
+    }
+    let identity = Identity {
+        cluster: cluster_id(&cluster.name),
+        node: ANYBODY,
+        key: key.clone(),
+    };
+    let deadline = Instant::now() + JOIN_PATIENCE;
+    let welcome = loop {
+        match join::ask(&identity, &cluster.join, &wish).await {
+            Ok(welcome) => break welcome,
+            Err(NotIn::Later(why)) if Instant::now() < deadline => {
+                warn!(%why, "not let in yet; trying again");
+                tokio::time::sleep(JOIN_AGAIN_AFTER).await;
+            }
+            Err(why) => {
+                return Err(wrong(format!(
+                    "this node cannot join the cluster '{}': {why}",
+                    cluster.name
+                )));
+            }
+        }
+    };
+    info!(node = welcome.node, address = %wish.address, "let into the cluster");
+    let given = Given {
+        node: welcome.node,
+        address: wish.address,
+    };
+    given.store(&settings.storage.data_path)?;
+    Ok(Who {
+        node: given.node,
+        address: given.address,
+        founders: BTreeMap::new(),
+        members: welcome.nodes,
+    })
+}
+
+/// Listens to the other nodes and dials them.
+pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, Failure> {
+    let key = key(&settings.cluster)?;
+    let Who {
+        node,
+        address,
+        founders,
+        members,
+    } = who(settings, &key).await?;
+    let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
+    let listener = listen(host, port.parse().unwrap_or(0))?;
+    let identity = Identity {
+        cluster: cluster_id(&settings.cluster.name),
+        node,
+        key,
+    };
+    let (log, snapshots) = open_logs(settings)?;
+    let (asked, sent_on) = mpsc::channel(SENT_ON_MAX);
+    clock.await_steering();
+    let coordinator = Arc::new(OnceLock::<Addr<Coordinator>>::new());
+    let (commander, doorkeeper) = (Arc::clone(&coordinator), Arc::clone(&coordinator));
+    let admitting = Arc::new(OnceLock::<Arc<Member>>::new());
+    let member_there = Arc::clone(&admitting);
+    let answers = Answers {
+        // Who is not heard hears nothing, and asks again.
+        requests: Box::new(move |_, question, reply| drop(asked.try_send((question, reply)))),
+        orders: Box::new(move |_, order: Bytes, reply: Reply| {
+            if let Some(commander) = commander.get() {
+                tokio::spawn(orders::obey(commander.clone(), order, reply));
+            }
+        }),
+        door: Box::new(move |wish, reply| {
+            if let Some((coordinator, member)) = doorkeeper.get().zip(member_there.get()) {
+                let (coordinator, member) = (coordinator.clone(), Arc::clone(member));
+                tokio::spawn(orders::admit(member, coordinator, wish, reply));
+            }
+        }),
+    };
+    let place = Place {
+        identity,
+        founders: founders.clone(),
+        members,
+        listener,
+        disk: Arc::clone(&log) as _,
+        snapshots: Arc::clone(&snapshots),
+        clocks: Box::new(NodeClocks(clock)),
+    };
+    let (started, member) = oneshot::channel();
+    Arbiter::new().spawn_fn(move || {
+        let _ = started.send(Member::start(place, answers));
+    });
+    match member.await {
+        Ok(Ok(member)) => {
+            let member = Arc::new(member);
+            let _ = admitting.set(Arc::clone(&member));
+            Ok(Joined {
+                member,
+                founders,
+                log,
+                snapshots,
+                sent_on,
+                coordinator,
+            })
+        }
+        Ok(Err(failure)) => Err(Failure::new(ExitCode::Failure, failure)),
+        Err(failure) => Err(Failure::new(ExitCode::Failure, failure)),
+    }
+}
+
+fn open_logs(settings: &Settings) -> Result<(Arc<LogStore>, Arc<Snapshots>), Failure> {
+    let data: &PathBuf = &settings.storage.data_path;
+    let folder = data.join("raft");
+    let shared = SharedResources::new(&settings.storage);
+    let log = LogStore::open(&folder, &shared).map_err(|failure| {
+        let message = format!("cannot open the Raft log '{}': {failure}", folder.display());
+        Failure::new(ExitCode::DataDamaged, message)
+    })?;
+    let log = Arc::new(log);
+    let folder = data.join("snapshots");
+    let snapshots = Snapshots::open(&folder, Arc::clone(&log) as _)
+        .map_err(|failure| Failure::data("cannot open", &folder, &failure))?;
+    Ok((log, Arc::new(snapshots)))
+}
+
+/// Takes part in the catalog's group, as soon as it is known whether this node begins it.
+pub fn begin_catalog(meta: &Arc<Meta>, coordinator: Addr<Coordinator>, joined: &Joined) {
+    let _ = joined.coordinator.set(coordinator.clone());
+    let (meta, member, log) = (
+        Arc::clone(meta),
+        Arc::clone(&joined.member),
+        Arc::clone(&joined.log),
+    );
+    actix::spawn(async move {
+        let begun = member.beginning(&*log).await;
+        if let Err(failure) = begun.and_then(|begin| meta.join(coordinator, begin)) {
+            error!(%failure, "this node cannot take part in the catalog");
+        }
+    });
+}
