@@ -298,6 +298,18 @@ def test_a_node_that_lost_its_disk_is_filled_again(cluster):
     shutil.rmtree(nodes[2].data)
     at(nodes[3]).create_item({"id": "while away", "pk": "x"})
     nodes[2].start()
+
+    def answers():
+        """While it is filled, others answer for it, or nobody; it never answers from what it has not."""
+        try:
+            found = ids(at(nodes[2]))
+        except exceptions.CosmosHttpResponseError as failure:
+            assert failure.status_code == 503, failure
+            return False
+        assert found == sorted([*written, "while away"])
+        return True
+
+    wait_until(answers, "the node answers")
     cluster.wait_level(("shop", "items"))
 
     def votes_again():

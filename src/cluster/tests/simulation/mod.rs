@@ -4,6 +4,7 @@
 
 mod disk;
 mod failover;
+mod members;
 mod network;
 mod node;
 mod readers;
@@ -27,7 +28,7 @@ use raft::eraftpb::MessageType;
 use super::super::{
     GroupId, NodeId,
     group::Aim,
-    group_log::{Announced, Begin},
+    group_log::{Announced, Begin, Members},
 };
 
 const SEEDS_USUALLY: u64 = 20;
