@@ -343,7 +343,7 @@ async fn make_parts(
     let made = tokio::task::spawn_blocking(move || {
         let made = facts
             .iter()
-            .try_for_each(|part| host.make_part(&view, part));
+            .try_for_each(|part| host.make_part(&view, part, &[]));
         if let Err(failure) = made {
             facts.iter().for_each(|part| host.remove_part(part));
             return Err(Error::from(failure));

@@ -303,8 +303,14 @@ impl ShardHost {
     }
 
     /// Makes the folder of a shard that another one is cut into. The other one decides nothing meanwhile.
-    pub fn make_part(&self, parent: &ShardView, part: &ShardFacts) -> Result<(), EngineError> {
-        split::make_part(parent, part, &self.shard_folder(part), &self.shared)
+    pub fn make_part(
+        &self,
+        parent: &ShardView,
+        part: &ShardFacts,
+        origin: &[NodeId],
+    ) -> Result<(), EngineError> {
+        let folder = self.shard_folder(part);
+        split::make_part(parent, part, &folder, &self.shared, origin)
     }
 
     /// The version of the catalog by which this node may have had things that it does not have any more.

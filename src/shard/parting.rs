@@ -18,11 +18,12 @@ use super::{
     commit,
     facts::ShardFacts,
     host::{ShardHandle, ShardHost},
+    replica,
     split_work::Holding,
     view::ShardView,
 };
 use crate::{
-    cluster::group_log::Begin,
+    cluster::{NodeId, group_log::Begin},
     model::{catalog::Cut, error::Result},
     store::{Batch, Engine, EngineError, keys},
 };
@@ -41,6 +42,31 @@ fn marked(engine: &Engine) -> Result<Option<Cut>, EngineError> {
     let cut = rmp_serde::from_slice(&bytes);
     cut.map(Some)
         .map_err(|failure| EngineError::Damaged(format!("the mark of a split: {failure}")))
+}
+
+/// Notes which nodes begin the group of a part together, should its log be lost in a crash right after it was made.
+pub(super) fn note_origin(origin: &[NodeId], batch: &mut Batch) {
+    if origin.is_empty() {
+        batch.delete(keys::ORIGIN);
+    } else {
+        let bytes = rmp_serde::to_vec(origin).expect("numbers have a MessagePack form");
+        batch.put(keys::ORIGIN, bytes);
+    }
+}
+
+/// How a replica begins: a part that was made here and has applied nothing yet begins with those that have made it, too.
+pub(super) fn beginning(engine: &Engine, begin: Begin) -> Result<Begin, EngineError> {
+    let origin = engine.get(keys::ORIGIN)?;
+    match origin.filter(|_| begin == Begin::Blank) {
+        Some(origin) if replica::applied(engine)? == 0 => {
+            let damaged =
+                |failure| EngineError::Damaged(format!("the origin of a part: {failure}"));
+            rmp_serde::from_slice(&origin)
+                .map(Begin::With)
+                .map_err(damaged)
+        }
+        _ => Ok(begin),
+    }
 }
 
 /// Whether an engine is that of a shard that was split.
@@ -92,7 +118,7 @@ fn open_parts(
         // Nothing is purged meanwhile.
         let _still = commit::lock(view)?;
         for part in facts.iter().filter(|part| !host.has_folder(part)) {
-            host.make_part(view, part)?;
+            host.make_part(view, part, &cut.replicas)?;
         }
     }
     info!(container = %parent.container, range = parent.range_id, parts = ?cut.parts, "this replica is split");

@@ -127,7 +127,9 @@ impl Replica {
 
     /// Takes part in the group.
     pub fn join(self: &Arc<Self>, begin: Begin) -> Result<(), EngineError> {
-        let applied = applied(&self.view()?.engine)?;
+        let engine = &self.view()?.engine;
+        let applied = applied(engine)?;
+        let begin = parting::beginning(engine, begin)?;
         self.currency.set_applied(applied);
         let filled = applied > 0 || begin != Begin::Blank;
         self.filled.store(filled, Ordering::Release);

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use super::{facts::ShardFacts, heritage, state::ShardState, view::ShardView};
+use super::{facts::ShardFacts, heritage, parting, state::ShardState, view::ShardView};
 use crate::{
     model::{
         epk::{Epk, EpkRange},
@@ -107,12 +107,13 @@ fn bisected_middle(engine: &Engine, range: &EpkRange, from: &[u8], to: &[u8]) ->
 }
 
 /// Makes a part of a shard that decides nothing meanwhile: all of its files, by hard links, in a folder of the part's own. What an attempt before has left there goes. The
-/// folder has its name when it is complete.
+/// folder has its name when it is complete. `origin` are the nodes of a cluster that do the same.
 pub fn make_part(
     parent: &ShardView,
     part: &ShardFacts,
     folder: &Path,
     shared: &SharedResources,
+    origin: &[u64],
 ) -> Result<(), EngineError> {
     let unfinished = folder.with_extension("new");
     for old in [folder, &unfinished] {
@@ -132,6 +133,7 @@ pub fn make_part(
     // Its log is its own, and begins now.
     batch.delete(keys::APPLIED);
     batch.delete(keys::CUT);
+    parting::note_origin(origin, &mut batch);
     engine.write(batch, Durability::Synced)?;
     drop(engine);
     fs::rename(&unfinished, folder)?;

@@ -35,6 +35,9 @@ pub const HERITAGE: &[u8] = b"h";
 /// There in a replica whose shard was split: where, and whether its parts are made.
 pub const CUT: &[u8] = b"c";
 
+/// There in a part that a replica of a cluster has made: the nodes that begin its group together.
+pub const ORIGIN: &[u8] = b"b";
+
 /// How far the log of the shard's Raft group is in the engine.
 pub const APPLIED: &[u8] = b"a";
 

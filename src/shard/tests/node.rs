@@ -50,6 +50,11 @@ impl Node {
 
     /// A node whose groups nobody drives: tests apply entries themselves.
     pub fn in_cluster(folder: &Path) -> Self {
+        Self::filled_in_cluster(folder, 0)
+    }
+
+    /// One that had nothing when it got a catalog of this version.
+    pub fn filled_in_cluster(folder: &Path, filled: u64) -> Self {
         let resources = small_resources();
         let log = LogStore::open(&folder.join("raft"), &resources).expect("a log");
         let snapshots = Snapshots::open(&folder.join("snapshots"), Arc::new(log));
@@ -57,7 +62,7 @@ impl Node {
             driver: Driver::new().0,
             snapshots: Arc::new(snapshots.expect("a folder")),
             connected: Box::new(|_| false),
-            filled: Box::new(|| 0),
+            filled: Box::new(move || filled),
         };
         Self::make(folder, ROOMY, Some(groups))
     }

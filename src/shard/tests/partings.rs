@@ -208,7 +208,7 @@ fn parts_that_a_crash_has_left_out_are_made_at_the_next_start() {
     let leader = leader();
     run(async {
         let folder = in_memory();
-        // What was applied is there, what follows from it is not: half of a part at most.
+        // What was applied is there, what follows from it is not: a part that is not complete at most.
         let engine = Engine::open(&shard_folder(folder.path(), 0), &small_resources());
         let engine = engine.expect("opened");
         let facts = facts(0, &[]);
@@ -219,7 +219,6 @@ fn parts_that_a_crash_has_left_out_are_made_at_the_next_start() {
         alone.apply(entries(&leader)).expect("applied");
         alone.sync().expect("durable");
         drop(alone);
-        std::fs::create_dir_all(shard_folder(folder.path(), 1)).expect("made");
         std::fs::create_dir_all(shard_folder(folder.path(), 2).with_extension("new"))
             .expect("made");
 
@@ -262,6 +261,47 @@ fn parts_that_are_made_are_never_made_again() {
             .map(|part| part.view().expect("open").lsn())
             .collect();
         assert_eq!(lsns, [written.lsn, written.lsn - 1]);
+        close(&shard).await;
+    });
+}
+
+#[test]
+fn a_part_whose_log_a_crash_has_lost_begins_with_those_that_have_made_it_too() {
+    let leader = leader();
+    run(async {
+        let folder = in_memory();
+        let node = Node::in_cluster(folder.path());
+        let shard = open(&node);
+        replica(&shard).apply(entries(&leader)).expect("applied");
+        let part = shard.parts()[1].facts.clone();
+        close(&shard).await;
+        drop((shard, node));
+
+        // The catalog names the part meanwhile, so nobody comes by its parent.
+        let node = Node::in_cluster(folder.path());
+        let part = node.host.open_replica(part, Begin::Blank, &[1, 2, 3]);
+        assert!(replica(&part).is_filled());
+        let blank = node
+            .host
+            .open_replica(facts(7, &[]), Begin::Blank, &[1, 2, 3]);
+        assert!(
+            !replica(&blank).is_filled(),
+            "one that has nothing is no beginning"
+        );
+        close(&part).await;
+        close(&blank).await;
+    });
+}
+
+#[test]
+fn a_node_that_may_have_forgotten_its_parts_makes_none() {
+    let leader = leader();
+    run(async {
+        let folder = in_memory();
+        let node = Node::filled_in_cluster(folder.path(), 1);
+        let shard = open(&node);
+        replica(&shard).apply(entries(&leader)).expect("applied");
+        assert!(shard.is_cut() && shard.parts().is_empty());
         close(&shard).await;
     });
 }

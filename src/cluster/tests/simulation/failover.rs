@@ -11,6 +11,7 @@ const LEADING_MAX: u64 = 3_000;
 /// there is nothing but silence.
 fn failover(seed: u64, noticed: bool) -> u64 {
     let mut simulation = Simulation::new(seed, SOUND);
+    simulation.splitting.from = u64::MAX;
     // A good network, and ticks that are late now and then.
     simulation.network.weather = Weather::CALM;
     let group = GROUPS[1];

@@ -661,6 +661,12 @@ impl Simulation {
             }
             self.installed += 1;
             self.nodes[at].install(group, index);
+            if group == PARENT && self.nodes[at].is_split() && !self.nodes[at].knows_parts {
+                self.part(at);
+                if self.nodes[at].replicas.is_none() {
+                    return Ok(());
+                }
+            }
         }
         for group in round.wanted {
             self.copies += 1;
@@ -750,7 +756,7 @@ impl Simulation {
     }
 
     fn agree(&self) -> bool {
-        let is_split = self.is_split_everywhere();
+        let is_split = self.splitting.from == u64::MAX || self.is_split_everywhere();
         is_split
             && self.groups().iter().all(|group| {
                 if self.settled_leader(*group).is_none() {

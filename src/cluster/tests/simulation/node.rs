@@ -31,6 +31,10 @@ const KEEP: Keep = Keep {
 pub struct Machine {
     /// What a part has from the group that it came from.
     inherited: Vec<u64>,
+    /// How its parts begin, as the entry that splits it says.
+    pub cut: Option<Begin>,
+    /// Who begins a part together, if it was made here.
+    origin: Option<Begin>,
     pub entries: Vec<Committed>,
     /// So many of them survive a crash for sure.
     durable: usize,
@@ -51,6 +55,12 @@ impl Machine {
         let applied = self.entries.iter();
         let applied = applied.filter_map(|entry| value_of(&entry.data));
         self.inherited.iter().copied().chain(applied)
+    }
+
+    /// How its group begins, if it has no log: one that was made here and has applied nothing begins with those that have made it, too.
+    fn beginning(&self, otherwise: &Begin) -> Begin {
+        let origin = self.origin.as_ref().filter(|_| self.entries.is_empty());
+        origin.unwrap_or(otherwise).clone()
     }
 
     pub fn is_split(&self) -> bool {
@@ -148,8 +158,6 @@ pub struct Node {
     pub fetches: Vec<Fetch>,
     /// Copies that were fetched, durably, by the index that they are of.
     pub fetched: BTreeMap<GroupId, (u64, Machine)>,
-    /// How the parts begin that it makes, as the entry that splits says.
-    pub begin_parts: Begin,
     /// The term in which it has proposed to split.
     pub parting: Option<u64>,
     /// When it hears that the catalog names the parts, and whether it has.
@@ -173,7 +181,6 @@ impl Node {
             offers: BTreeMap::new(),
             fetches: Vec::new(),
             fetched: BTreeMap::new(),
-            begin_parts: Begin::Blank,
             parting: None,
             hears_at: 0,
             knows_parts: false,
@@ -192,20 +199,22 @@ impl Node {
         };
         let made = Machine {
             inherited: parent.values().collect(),
+            origin: parent.cut.clone(),
             ..Machine::default()
         };
         self.machines.entry(part).or_insert(made);
     }
 
     /// Takes part in the groups of the parts.
-    pub fn open_parts(&mut self, begin: &Begin) {
+    pub fn open_parts(&mut self) {
         for part in PARTS {
-            let applied = self.machines.entry(part).or_default().applied();
+            let machine = self.machines.entry(part).or_default();
+            let (applied, begin) = (machine.applied(), machine.beginning(&Begin::Blank));
             if let Some(replicas) = &mut self.replicas
                 && replicas.group(part).is_none()
             {
                 replicas
-                    .add(part, begin, applied)
+                    .add(part, &begin, applied)
                     .expect("the log fits to the state machine");
             }
         }
@@ -216,7 +225,6 @@ impl Node {
         let mut groups = GROUPS.to_vec();
         if self.knows_parts {
             groups = vec![GROUPS[0], PARTS[0], PARTS[1]];
-            self.begin_parts = Begin::Blank;
         } else if self.is_split() {
             PARTS.into_iter().for_each(|part| self.make_part(part));
             groups.extend(PARTS);
@@ -224,13 +232,13 @@ impl Node {
         let mut replicas = Replicas::new(self.id, self.disk.clone()).keeping(KEEP);
         for group in &groups {
             self.take_fetched(*group);
-            let applied = self.machines.entry(*group).or_default().applied();
+            let machine = self.machines.entry(*group).or_default();
             let begin = match PARTS.contains(group) {
-                true => &self.begin_parts,
-                false => &self.begin,
+                true => machine.beginning(&Begin::Blank),
+                false => self.begin.clone(),
             };
             replicas
-                .add(*group, begin, applied)
+                .add(*group, &begin, machine.applied())
                 .expect("the log fits to the state machine");
         }
         self.replicas = Some(replicas);

@@ -165,7 +165,9 @@ impl Simulation {
         let Some(voters) = self.splitting.voters.clone() else {
             return;
         };
-        self.nodes[at].begin_parts = Begin::With(voters.clone());
+        if let Some(parent) = self.nodes[at].machines.get_mut(&PARENT) {
+            parent.cut = Some(Begin::With(voters));
+        }
         for part in PARTS {
             // A crash may come before the first part is made, or between the two.
             if self.now < STORM && self.rng.random_bool(0.15) {
@@ -173,7 +175,7 @@ impl Simulation {
             }
             self.nodes[at].make_part(part);
         }
-        self.nodes[at].open_parts(&Begin::With(voters));
+        self.nodes[at].open_parts();
     }
 
     /// A node hears that the catalog names the parts: those that it has not made are filled by others.
@@ -199,7 +201,7 @@ impl Simulation {
         replicas.remove(PARENT);
         let records = vec![(PARENT, Record::Remove)];
         let _ = node.disk.write(LogBatch { records }, Durability::Synced);
-        node.open_parts(&Begin::Blank);
+        node.open_parts();
     }
 
     /// Everybody knows of the parts.
