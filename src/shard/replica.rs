@@ -236,10 +236,10 @@ impl Replica {
             state.store(&mut batch);
         }
         batch.put(keys::APPLIED, index.to_be_bytes());
-        let begun = self.view.sums.begin(commands);
+        let begun = self.view.begin_write(commands);
         // The log has it: after a crash it is applied again.
         self.view.engine.write(batch, Durability::Buffered)?;
-        self.view.sums.settle(begun);
+        self.view.settle_write(begun);
         applied.state = state;
         // Who is not behind the log brings nothing back that was expired by its time, should it lead one day.
         self.view.clock.raise(state.ts);
