@@ -26,6 +26,7 @@ mod parting;
 pub mod progress;
 pub mod purge;
 mod purge_work;
+mod recent;
 pub mod reindex;
 pub mod replica;
 pub mod select;

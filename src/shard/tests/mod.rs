@@ -15,6 +15,7 @@ mod node;
 mod overdue;
 mod partings;
 mod purging;
+mod recent;
 mod replicas;
 mod splits;
 mod sums;
