@@ -256,6 +256,13 @@ impl Group {
         self.stand_after(ticks);
     }
 
+    /// Whether the state machine is not where the log begins: a copy is on its way into it. Such a replica does not stand for election, because the Raft library wants to see
+    /// all that is not applied then.
+    fn is_restoring(&self) -> bool {
+        let log = &self.node.raft.raft_log;
+        log.applied + 1 < log.first_index()
+    }
+
     /// `count` is the number of the tick, the same for all groups of the node.
     pub fn tick(&mut self, count: u64) {
         self.now = count;
@@ -264,6 +271,9 @@ impl Group {
         self.in_step = leads && (self.in_step || count.is_multiple_of(HEARTBEAT_TICKS as u64));
         if leads && !self.in_step {
             return;
+        }
+        if self.is_restoring() {
+            self.node.raft.election_elapsed = 0;
         }
         self.node.tick();
         self.settle();
@@ -296,6 +306,7 @@ impl Group {
             }
             // Who has nothing does not know what it has promised.
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote if self.is_blank() => {}
+            MessageType::MsgTimeoutNow if self.is_restoring() => {}
             // What the leader takes for granted is not here: an acknowledgement from before it was lost came late.
             MessageType::MsgHeartbeat if message.commit > self.last_index() => {
                 let mut reply = Message::default();
@@ -459,7 +470,9 @@ impl Group {
 
     /// Stands for election at once.
     pub fn campaign(&mut self) {
-        let _ = self.node.campaign();
+        if !self.is_restoring() {
+            let _ = self.node.campaign();
+        }
         self.settle();
     }
 

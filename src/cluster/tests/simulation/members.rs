@@ -1,6 +1,11 @@
 //! Members that come, and members that have lost what they had.
 
-use super::*;
+use std::sync::Arc;
+
+use raft::eraftpb::{Message, MessageType};
+
+use super::{disk::SimulatedDisk, *};
+use crate::cluster::replicas::{Post, Replicas};
 
 const PATIENCE: u64 = 3_000;
 
@@ -74,4 +79,45 @@ fn a_node_that_lost_its_disk_leaves_before_it_is_filled_and_votes_again() {
     until(&mut simulation, |simulation| {
         members(simulation).voters.contains(&id) && simulation.agree()
     });
+}
+
+/// Where messages go that nobody reads.
+struct Nowhere;
+
+impl Post for Nowhere {
+    fn send(&mut self, _: GroupId, _: Message) {}
+}
+
+#[test]
+fn who_is_given_the_lead_before_it_has_installed_its_snapshot_does_not_stand() {
+    let mut replicas = Replicas::new(3, Arc::new(SimulatedDisk::new(false)));
+    replicas.add(GROUPS[1], &Begin::Blank, 0).unwrap();
+    let message = |kind| {
+        let mut message = Message::default();
+        message.set_msg_type(kind);
+        (message.from, message.to, message.term) = (1, 3, 2);
+        message
+    };
+    let mut announced = message(MessageType::MsgSnapshot);
+    let snapshot = announced.mut_snapshot().mut_metadata();
+    (snapshot.index, snapshot.term) = (16, 2);
+    snapshot.mut_conf_state().voters = vec![1, 2, 3];
+    replicas.step(GROUPS[1], announced);
+    // Both before the log has gone over to the snapshot, and before the state machine has.
+    replicas.step(GROUPS[1], message(MessageType::MsgTimeoutNow));
+    let round = replicas.round(&mut Nowhere).unwrap();
+    assert_eq!(round.restored, [(GROUPS[1], 16)]);
+    replicas.step(GROUPS[1], message(MessageType::MsgTimeoutNow));
+    (0..200).for_each(|_| replicas.tick());
+    replicas.campaign(GROUPS[1]);
+    replicas.round(&mut Nowhere).unwrap();
+    assert_eq!(replicas.group(GROUPS[1]).unwrap().role().term, 2);
+    replicas.applied(GROUPS[1], 16);
+    replicas.step(GROUPS[1], message(MessageType::MsgTimeoutNow));
+    replicas.round(&mut Nowhere).unwrap();
+    assert_eq!(
+        replicas.group(GROUPS[1]).unwrap().role().term,
+        3,
+        "it stands"
+    );
 }
