@@ -3,11 +3,13 @@
 //! `BOLIDE_SIMULATION_SEEDS=5000 cargo test --release --lib cluster::tests::simulation` runs more seeds than usual, `BOLIDE_SIMULATION_SEED=17` one alone.
 
 mod disk;
+mod expiry;
 mod failover;
 mod members;
 mod network;
 mod node;
 mod readers;
+mod sessions;
 mod splits;
 
 use std::{
@@ -17,10 +19,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use expiry::Expiry;
 use network::{Network, Weather};
 use node::{Fetch, Node, Waiting, Watch, value_of};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use readers::Readers;
+use sessions::{CLIENTS, Sessions};
 use splits::{PARENT, PARTS, Splitting, splits};
 
 use raft::eraftpb::MessageType;
@@ -39,6 +43,8 @@ const NODES: NodeId = 5;
 const OFFER: u64 = 400;
 /// Moments within which a healed cluster must agree.
 const CALM_MAX: u64 = 6_000;
+/// Milliseconds that a value lives at most.
+const LIFE_MAX: i64 = 10_000;
 /// Moments between two ticks.
 const TICK: u64 = 10;
 const GROUPS: [GroupId; 2] = [
@@ -56,8 +62,12 @@ struct Broken {
     lying_disks: bool,
     /// Whoever believes to lead answers strong reads without asking anybody.
     hasty_reads: bool,
+    /// Nodes answer clients who have come further than they have.
+    careless_sessions: bool,
     /// Leaders judge by their own clocks.
     own_clocks: bool,
+    /// Nodes purge by their own clocks.
+    hasty_purges: bool,
     /// Who has its group split goes on deciding.
     heedless_splits: bool,
 }
@@ -65,7 +75,9 @@ struct Broken {
 const SOUND: Broken = Broken {
     lying_disks: false,
     hasty_reads: false,
+    careless_sessions: false,
     own_clocks: false,
+    hasty_purges: false,
     heedless_splits: false,
 };
 
@@ -82,6 +94,8 @@ struct Simulation {
     leaders: BTreeMap<(GroupId, u64), NodeId>,
     acknowledged: BTreeMap<(GroupId, u64), u64>,
     readers: Readers,
+    sessions: Sessions,
+    expiry: Expiry,
     /// The latest time by which a leader has judged, and the latest term of one that did.
     judged: BTreeMap<GroupId, (u64, i64)>,
     judgements: u64,
@@ -104,6 +118,8 @@ struct Simulation {
 struct Summary {
     acknowledged: usize,
     reads: u64,
+    session_reads: u64,
+    purged: u64,
     judgements: u64,
     crashes: u64,
     wipes: u64,
@@ -154,6 +170,8 @@ impl Simulation {
             leaders: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
             readers: Readers::default(),
+            sessions: Sessions::default(),
+            expiry: Expiry::default(),
             judged: BTreeMap::new(),
             judgements: 0,
             terms: BTreeMap::new(),
@@ -200,6 +218,8 @@ impl Simulation {
         Ok(Summary {
             acknowledged: self.acknowledged.len(),
             reads: self.readers.answered,
+            session_reads: self.sessions.answered,
+            purged: self.expiry.purged,
             judgements: self.judgements,
             crashes: self.crashes,
             wipes: self.wipes,
@@ -469,12 +489,18 @@ impl Simulation {
         if self.now < STORM && self.rng.random_bool(0.1) {
             self.ask();
         }
+        if self.now < STORM && self.rng.random_bool(0.1) {
+            self.read_in_session()?;
+        }
         for at in 0..self.nodes.len() {
             // Ticks of different nodes fall on different moments, and some are late.
             let due = (self.now + at as u64).is_multiple_of(TICK) && !self.rng.random_bool(0.05);
             self.work(at, due)?;
             if self.rng.random_bool(0.1) {
                 self.judge(at)?;
+            }
+            if self.rng.random_bool(0.02) {
+                self.purge(at);
             }
         }
         Ok(())
@@ -511,8 +537,33 @@ impl Simulation {
             }
             *judged = (term.max(judged.0), time.max(judged.1));
             self.judgements += 1;
+            let machine = node.machines.get(&group);
+            let early = machine.and_then(|machine| self.expiry.purged_early(machine, time));
+            if let Some(value) = early {
+                return Err(format!(
+                    "node {}, which leads {group}, judges by {time} and has purged {value}, which lives",
+                    node.id
+                ));
+            }
         }
         Ok(())
+    }
+
+    /// A node removes what is due, wherever it has it.
+    fn purge(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        if node.paused_until > self.now || node.replicas.is_none() {
+            return;
+        }
+        let time = match self.broken.hasty_purges {
+            true => Some(node.watch.wall(self.now)),
+            false => node.watch.time(self.now),
+        };
+        if let Some(time) = time {
+            for machine in node.machines.values_mut() {
+                self.expiry.purge(machine, time);
+            }
+        }
     }
 
     /// What has been fetched by now is told to its group, or that it could not be had.
@@ -567,6 +618,11 @@ impl Simulation {
         let data = Bytes::copy_from_slice(&value.to_be_bytes());
         if let Ok(index) = replicas.propose(group, role.term, data) {
             let told = self.acknowledged.range((group, 0)..=(group, u64::MAX));
+            self.sessions.propose(group, value);
+            if let Some(time) = node.watch.time(self.now) {
+                let lives = self.rng.random_range(0..LIFE_MAX);
+                self.expiry.propose(value, time + lives);
+            }
             node.waiting.push(Waiting {
                 group,
                 term: role.term,
@@ -595,6 +651,22 @@ impl Simulation {
                 .group(group)
                 .map_or(0, |group| group.commit_index());
             self.readers.may_read(group, node.id, number, index);
+        }
+    }
+
+    /// A client goes on with its session, at any node.
+    fn read_in_session(&mut self) -> Result<(), String> {
+        let at = self.rng.random_range(0..self.nodes.len());
+        let (group, client) = (self.any_group(), self.rng.random_range(0..CLIENTS));
+        let node = &self.nodes[at];
+        let answers = node.replicas.is_some() && node.paused_until <= self.now;
+        match node.machines.get(&group).filter(|_| answers) {
+            Some(machine) => {
+                let careless = self.broken.careless_sessions;
+                let place = (node.id, machine);
+                self.sessions.read(client, group, place, careless)
+            }
+            None => Ok(()),
         }
     }
 
@@ -748,6 +820,7 @@ impl Simulation {
                 ));
             }
             self.acknowledged.insert((group, index), waiting.value);
+            self.sessions.wrote(group, index, waiting.value)?;
         }
         if splits && !self.nodes[at].knows_parts {
             self.part(at);
@@ -845,7 +918,8 @@ fn seeds() -> std::ops::Range<u64> {
 
 #[test]
 fn nothing_acknowledged_is_lost_and_all_replicas_agree_whatever_happens() {
-    let (mut acknowledged, mut reads, mut judgements) = (0, 0, 0);
+    let (mut acknowledged, mut reads, mut session_reads) = (0, 0, 0);
+    let (mut judgements, mut purged) = (0, 0);
     let (mut crashes, mut terms) = (0, 0);
     let (mut wipes, mut moves, mut installed, mut left_behind) = (0, 0, 0, 0);
     let seeds = seeds();
@@ -854,6 +928,8 @@ fn nothing_acknowledged_is_lost_and_all_replicas_agree_whatever_happens() {
             Ok(summary) => {
                 acknowledged += summary.acknowledged;
                 reads += summary.reads;
+                session_reads += summary.session_reads;
+                purged += summary.purged;
                 judgements += summary.judgements;
                 crashes += summary.crashes;
                 terms += summary.terms;
@@ -872,6 +948,14 @@ fn nothing_acknowledged_is_lost_and_all_replicas_agree_whatever_happens() {
         "{acknowledged} acknowledged in {runs} runs"
     );
     assert!(reads as usize > 100 * runs, "{reads} reads in {runs} runs");
+    assert!(
+        session_reads as usize > 100 * runs,
+        "{session_reads} reads in sessions in {runs} runs"
+    );
+    assert!(
+        purged as usize > 100 * runs,
+        "{purged} purged in {runs} runs"
+    );
     assert!(
         judgements as usize > 100 * runs,
         "{judgements} judgements in {runs} runs"
@@ -914,6 +998,30 @@ fn caught(broken: Broken) -> usize {
 fn a_disk_that_acknowledges_before_it_has_synced_is_found_out() {
     let caught = caught(Broken {
         lying_disks: true,
+        ..SOUND
+    });
+    assert!(
+        caught >= CAUGHT_MIN,
+        "caught in {caught} of {BROKEN_SEEDS} runs"
+    );
+}
+
+#[test]
+fn nodes_that_answer_clients_who_have_come_further_are_found_out() {
+    let caught = caught(Broken {
+        careless_sessions: true,
+        ..SOUND
+    });
+    assert!(
+        caught >= CAUGHT_MIN,
+        "caught in {caught} of {BROKEN_SEEDS} runs"
+    );
+}
+
+#[test]
+fn nodes_that_purge_by_their_own_clocks_are_found_out() {
+    let caught = caught(Broken {
+        hasty_purges: true,
         ..SOUND
     });
     assert!(

@@ -1,6 +1,9 @@
 //! A simulated node: its groups, and a state machine for each that remembers what was applied.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use raft::eraftpb::Message;
@@ -36,6 +39,8 @@ pub struct Machine {
     /// Who begins a part together, if it was made here.
     origin: Option<Begin>,
     pub entries: Vec<Committed>,
+    /// Values that were due and are gone.
+    pub purged: BTreeSet<u64>,
     /// So many of them survive a crash for sure.
     durable: usize,
 }
@@ -49,6 +54,12 @@ impl Machine {
     /// Where it stands: one that has applied nothing stands at the beginning.
     pub fn index(&self) -> u64 {
         self.applied().max(BEGINNING.index)
+    }
+
+    /// How far it has come for clients. One that is still to be filled has nothing to show, and is behind every part that was made here.
+    pub fn shows(&self) -> u64 {
+        let is_blank = self.entries.is_empty() && self.origin.is_none();
+        if is_blank { 0 } else { self.index() }
     }
 
     pub fn values(&self) -> impl Iterator<Item = u64> {
@@ -199,6 +210,7 @@ impl Node {
         };
         let made = Machine {
             inherited: parent.values().collect(),
+            purged: parent.purged.clone(),
             origin: parent.cut.clone(),
             ..Machine::default()
         };
@@ -309,6 +321,8 @@ impl Node {
             let survivors = rng.random_range(machine.durable..=machine.entries.len());
             machine.entries.truncate(survivors);
             machine.durable = survivors;
+            let values: BTreeSet<u64> = machine.values().collect();
+            machine.purged.retain(|value| values.contains(value));
         }
     }
 
