@@ -14,7 +14,7 @@ use crate::cluster::{
     replicas::Replicas,
     shared_time::{SharedTime, Times},
 };
-use crate::store::engine::Durability;
+use crate::store::{EngineError, engine::Durability};
 
 /// So little that nodes that are away for a while lack more than the others have kept.
 const KEEP: Keep = Keep {
@@ -164,9 +164,12 @@ impl Node {
         for group in groups {
             self.take_fetched(*group);
             let applied = self.machines.entry(*group).or_default().applied();
-            replicas
-                .add(*group, &self.begin, applied)
-                .expect("the log fits to the state machine");
+            match replicas.add(*group, &self.begin, applied) {
+                Ok(()) => {}
+                // Its disk has failed already.
+                Err(EngineError::Io(_)) => return,
+                Err(failure) => panic!("the log does not fit to the state machine: {failure}"),
+            }
         }
         self.replicas = Some(replicas);
     }
@@ -257,6 +260,15 @@ impl Node {
         let Some(replicas) = &mut self.replicas else {
             return true;
         };
+        let records = vec![(group, Record::Remove)];
+        // A replica that comes back to life after it was destroyed would be another fault than those that are meant here.
+        if self
+            .disk
+            .write(LogBatch { records }, Durability::Synced)
+            .is_err()
+        {
+            return false;
+        }
         self.begin = Begin::Blank;
         self.machines.remove(&group);
         self.roles.remove(&group);
@@ -264,9 +276,6 @@ impl Node {
         self.fetches.retain(|fetch| fetch.group != group);
         self.waiting.retain(|waiting| waiting.group != group);
         replicas.remove(group);
-        let records = vec![(group, Record::Remove)];
-        // A replica that comes back to life after it was destroyed would be another fault than those that are meant here.
-        let _ = self.disk.write(LogBatch { records }, Durability::Synced);
         self.machines.entry(group).or_default();
         replicas.add(group, &Begin::Blank, 0).is_ok()
     }
