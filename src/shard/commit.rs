@@ -214,9 +214,9 @@ fn write(
             Durability::Synced
         };
         let (bytes, begun) = (batch.bytes(), Instant::now());
-        let begun_write = view.sums.begin(commands);
+        let begun_write = view.begin_write(commands);
         view.engine.write(batch, durability)?;
-        view.sums.settle(begun_write);
+        view.settle_write(begun_write);
         if durability == Durability::Synced {
             view.counters.fsyncs.fetch_add(1, Ordering::Relaxed);
             telemetry::commits::synced(commands.len(), bytes, begun.elapsed());

@@ -25,6 +25,7 @@ pub mod overlay;
 pub mod progress;
 pub mod purge;
 mod purge_work;
+mod recent;
 pub mod reindex;
 pub mod replica;
 pub mod select;

@@ -269,10 +269,10 @@ impl Replica {
             state.store(&mut batch);
         }
         batch.put(keys::APPLIED, index.to_be_bytes());
-        let begun = view.sums.begin(commands);
+        let begun = view.begin_write(commands);
         // The log has it: after a crash it is applied again.
         view.engine.write(batch, Durability::Buffered)?;
-        view.sums.settle(begun);
+        view.settle_write(begun);
         applied.state = state;
         // Who is not behind the log brings nothing back that was expired by its time, should it lead one day.
         view.clock.raise(state.ts);

@@ -10,10 +10,12 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 
 use super::{
+    command::Command,
     facts::ShardFacts,
     generation::IndexState,
     indexing::LiveIndex,
     intake::Intake,
+    recent::Recent,
     state::ShardState,
     sums::Sums,
     transaction::{self, Done},
@@ -56,6 +58,8 @@ pub struct ShardView {
     pub(super) sums: Sums,
     /// Where items are that queries have found.
     pub(super) whereabouts: Whereabouts,
+    /// Documents that queries have found.
+    pub(super) recent: Recent,
     /// The commit log's own: what is applied, and by which of the shard's owners.
     pub(super) applied: Mutex<Applied>,
 }
@@ -210,6 +214,7 @@ impl ShardView {
             live_indexes: ArcSwap::default(),
             intake: Intake::default(),
             sums: Sums::default(),
+            recent: Recent::default(),
             whereabouts: Whereabouts::default(),
             applied: Mutex::new(Applied { state, epoch: 0 }),
         }
@@ -286,6 +291,19 @@ impl ShardView {
         lazy.map_or(0, |one| {
             one.end(state.lsn).lsn.saturating_sub(one.cursor.lsn)
         })
+    }
+
+    /// Commands are about to be handed to the engine: what readers remember of their items is forgotten. One write at a time; `settle_write` with the
+    /// number that this returns ends it.
+    pub(super) fn begin_write(&self, commands: &[Command]) -> u64 {
+        let number = self.sums.begin(commands);
+        self.recent.begin(commands, number);
+        number
+    }
+
+    /// A write is in the engine, for all snapshots from now on.
+    pub(super) fn settle_write(&self, number: u64) {
+        self.sums.settle(number);
     }
 
     /// Makes a committed state visible.

@@ -1,6 +1,6 @@
 //! From entries of the index to items.
 
-use std::{collections::VecDeque, rc::Rc};
+use std::{collections::VecDeque, rc::Rc, sync::Arc};
 
 use super::{
     Candidate, ResumePoint,
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     model::{epk::EpkRange, error::Result},
-    shard::view::decode,
+    shard::{recent::Document, view::decode},
     store::{document::Header, engine::Pinned, index_entry, keys},
 };
 
@@ -64,6 +64,8 @@ pub struct ItemsOfIndex<'v> {
     has_foreign: bool,
     /// How many entries are looked up together.
     together: usize,
+    /// Until the first items are looked up.
+    is_brief: bool,
     /// Entries that were looked up and not handed out yet.
     ahead: VecDeque<Found<'v>>,
     current: Option<Found<'v>>,
@@ -78,9 +80,30 @@ struct Found<'v> {
 }
 
 struct Item<'v> {
-    key: Vec<u8>,
-    bytes: Pinned<'v>,
+    document: Held<'v>,
     header: Header,
+}
+
+/// A document where it is.
+enum Held<'v> {
+    Engine { key: Vec<u8>, bytes: Pinned<'v> },
+    Recent(Arc<Document>),
+}
+
+impl Held<'_> {
+    fn key(&self) -> &[u8] {
+        match self {
+            Self::Engine { key, .. } => key,
+            Self::Recent(document) => &document.key,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Engine { bytes, .. } => bytes,
+            Self::Recent(document) => &document.bytes,
+        }
+    }
 }
 
 impl<'v> ItemsOfIndex<'v> {
@@ -101,6 +124,7 @@ impl<'v> ItemsOfIndex<'v> {
             exact,
             keys: keys::document_range(&range.min, &range.max),
             together: wanted.clamp(1, AHEAD_MAX),
+            is_brief: true,
             ahead: VecDeque::new(),
             current: None,
         }
@@ -189,25 +213,57 @@ impl<'v> ItemsOfIndex<'v> {
                 item: None,
             });
         }
-        let mut places = Vec::with_capacity(passed.len());
-        let mut document_keys = Vec::with_capacity(passed.len());
-        for (place, key) in self.document_keys(&passed)? {
-            let (from, to) = &self.keys;
-            if (from.as_slice()..to.as_slice()).contains(&key.as_slice()) {
-                places.push(place);
-                document_keys.push(key);
+        let settled = self.reader.moment.settled;
+        let recent = &self.reader.view.recent;
+        let known = recent.of(passed.iter().map(|(_, ordinal)| *ordinal), settled);
+        let mut unknown = Vec::new();
+        for (one, document) in passed.into_iter().zip(known) {
+            match document {
+                Some(document) => self.find(one.0, Held::Recent(document))?,
+                None => unknown.push(one),
             }
         }
-        let documents = self.reader.snapshot.get_all(&document_keys)?;
-        for ((place, key), bytes) in places.into_iter().zip(document_keys).zip(documents) {
-            if let (Some(bytes), Some(found)) = (bytes, self.ahead.get_mut(place)) {
-                let header = decode(&*bytes)?.header;
-                // After an expiry the same key may have another item.
-                if header.ordinal == found.ordinal
-                    && self.reader.judge.is_live(header.ts, header.ttl)
-                {
-                    found.item = Some(Item { key, bytes, header });
-                }
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let (places, keys): (Vec<_>, Vec<_>) = self
+            .document_keys(&unknown)?
+            .into_iter()
+            .filter(|(_, key)| self.is_in_scope(key))
+            .unzip();
+        let documents = self.reader.snapshot.get_all(&keys)?;
+        for ((place, key), bytes) in places.iter().zip(keys).zip(documents) {
+            if let Some(bytes) = bytes {
+                self.find(*place, Held::Engine { key, bytes })?;
+            }
+        }
+        if self.is_brief {
+            let found = places.iter().filter_map(|place| {
+                let found = self.ahead.get(*place)?;
+                let document = &found.item.as_ref()?.document;
+                Some((found.ordinal, document.key(), document.bytes()))
+            });
+            recent.keep(found, settled);
+            // Whoever goes on reads more than will be asked for again soon.
+            self.is_brief = false;
+        }
+        Ok(())
+    }
+
+    fn is_in_scope(&self, key: &[u8]) -> bool {
+        let (from, to) = &self.keys;
+        (from.as_slice()..to.as_slice()).contains(&key)
+    }
+
+    /// The document of an entry, unless its item is not one of those looked for.
+    fn find(&mut self, place: usize, document: Held<'v>) -> Result<()> {
+        if self.is_in_scope(document.key())
+            && let Some(found) = self.ahead.get_mut(place)
+        {
+            let header = decode(document.bytes())?.header;
+            // After an expiry the same key may have another item.
+            if header.ordinal == found.ordinal && self.reader.judge.is_live(header.ts, header.ttl) {
+                found.item = Some(Item { document, header });
             }
         }
         Ok(())
@@ -243,9 +299,9 @@ impl<'v> ItemsOfIndex<'v> {
         let current = self.current.as_ref();
         let item = damaged(current.and_then(|found| found.item.as_ref()))?;
         Ok(Candidate {
-            key: &item.key,
+            key: item.document.key(),
             header: &item.header,
-            body: decode(&*item.bytes)?.into_borrowed_body(),
+            body: decode(item.document.bytes())?.into_borrowed_body(),
             matches: self.exact,
         })
     }

@@ -14,6 +14,7 @@ mod model;
 mod node;
 mod overdue;
 mod purging;
+mod recent;
 mod replicas;
 mod splits;
 mod sums;
