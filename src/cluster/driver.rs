@@ -504,6 +504,8 @@ impl Work {
             for (group, aim) in &self.aims {
                 self.replicas.pursue(*group, aim);
             }
+            // Before anybody hears of a change of the members, the time needs the new ones, too.
+            self.outbox.time.set_groups(self.replicas.voters());
             for (group, id) in self.plan.snapshots.take_idle() {
                 let offered = self.replicas.group(group).and_then(|group| group.offer());
                 if offered == Some(id) {
@@ -529,6 +531,9 @@ impl Work {
         for node in std::mem::take(&mut self.outbox.unreachable) {
             self.replicas.unreachable_everywhere(node);
         }
+        if round.members_changed || !round.roles.is_empty() {
+            self.outbox.time.set_groups(self.replicas.voters());
+        }
         // Who takes over waits for entries of its term: it must know its term before they are applied.
         for (group, role) in round.roles {
             if let Some(machine) = self.machines.get(&group) {
@@ -539,9 +544,6 @@ impl Work {
             if let Some(number) = self.reads.answered(group, read) {
                 self.replicas.ask_index(group, number);
             }
-        }
-        if round.members_changed {
-            self.outbox.time.set_groups(self.replicas.voters());
         }
         for (group, index) in round.restored {
             self.fetched.remove(&group);

@@ -95,6 +95,8 @@ pub struct Group {
     /// All replicas have the entries up to this one, as the leader said when it proposed.
     everywhere: u64,
     keep: Keep,
+    /// The members from an index on, if a change that is in the log gets committed.
+    coming: Option<Members>,
     /// The number of the last tick, and of the one since which the node leads or has last tried to give the lead away.
     now: u64,
     leads_since: u64,
@@ -160,6 +162,7 @@ impl Group {
             in_step: false,
             everywhere: 0,
             keep,
+            coming: None,
             now: 0,
             leads_since: 0,
             lost: BTreeSet::new(),
@@ -192,6 +195,11 @@ impl Group {
 
     pub fn role(&self) -> Role {
         self.role
+    }
+
+    /// Whether it leads, as of this very moment.
+    pub fn leads(&self) -> bool {
+        self.node.raft.state == StateRole::Leader
     }
 
     /// The last entry that is known to be committed.
@@ -371,7 +379,10 @@ impl Group {
             }
             Some(Next::Change(step)) => {
                 let context = rmp_serde::to_vec(&step).unwrap_or_default();
-                let _ = self.node.propose_conf_change(context, conf_change(step));
+                let proposed = self.node.propose_conf_change(context, conf_change(step));
+                if proposed.is_ok() {
+                    self.expect(step, self.last_index());
+                }
             }
         }
         self.settle();
@@ -417,6 +428,19 @@ impl Group {
                 surplus.next().map(|node| Next::Change(Step::Remove(*node)))
             }
         }
+    }
+
+    /// A change of the members is in the log.
+    fn expect(&mut self, step: Step, index: u64) {
+        let mut members = self.members().clone();
+        members.step(step, index);
+        self.coming = Some(members);
+    }
+
+    /// The voters, and those that there will be if a change that is in the log gets committed.
+    pub fn voters_soon(&self) -> impl Iterator<Item = &Vec<NodeId>> {
+        let members = [self.members()].into_iter().chain(&self.coming);
+        members.map(|members| &members.voters)
     }
 
     /// To whom the lead goes for balance, at a moment at which nobody waits for anything.
@@ -542,6 +566,7 @@ impl Group {
             batch.records.extend(records.map(|record| (id, record)));
         }
         let entries = ready.take_entries();
+        self.note_coming(&entries);
         if !entries.is_empty() {
             let last = match &restart {
                 Some((at, _)) => at.index,
@@ -561,6 +586,20 @@ impl Group {
             restart,
         };
         (pending, must_sync)
+    }
+
+    /// Changes of the members that were in the log from the first of some entries on are gone, and these are in it.
+    fn note_coming(&mut self, entries: &[Entry]) {
+        let Some(first) = entries.first() else { return };
+        self.coming.take_if(|coming| coming.since >= first.index);
+        let mut changes = entries
+            .iter()
+            .filter(|entry| entry.get_entry_type() != EntryType::EntryNormal);
+        if let Some(change) = changes.next_back()
+            && let Ok(step) = rmp_serde::from_slice(&change.context)
+        {
+            self.expect(step, change.index);
+        }
     }
 
     /// What was collected is kept.
@@ -628,6 +667,7 @@ impl Group {
     }
 
     fn change_members(&mut self, step: Step, index: u64) -> Option<Record> {
+        self.coming.take_if(|coming| coming.since <= index);
         let record = self.node.mut_store().step_members(step, index)?;
         // It was checked when it was proposed; a group without voters is refused then.
         let _ = self.node.apply_conf_change(&conf_change(step));

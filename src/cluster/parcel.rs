@@ -164,11 +164,6 @@ impl Letter {
         }
     }
 
-    #[cfg(test)]
-    pub fn from(&self) -> u64 {
-        self.from
-    }
-
     /// About how many bytes it takes.
     pub fn bytes(&self) -> usize {
         const OVERHEAD_BYTES: usize = 64;
@@ -247,7 +242,10 @@ mod tests {
 
     fn times() -> Times {
         let mut time = crate::cluster::shared_time::SharedTime::new(1);
-        time.set_groups([vec![1]].into());
+        time.set_groups(crate::cluster::shared_time::Voters {
+            led: [vec![1]].into(),
+            ..Default::default()
+        });
         time.tell(2, 5, 1_000)
     }
 

@@ -15,6 +15,7 @@ use super::{
     GroupId, NodeId,
     group::{Aim, Committed, Group, NotProposed, Progress, ReadAt, Role},
     group_log::{Begin, Keep, LogBatch, LogDisk, Record},
+    shared_time::Voters,
 };
 use crate::store::{EngineError, engine::Durability};
 
@@ -108,10 +109,17 @@ impl Replicas {
         self.groups.iter().map(|(id, group)| (*id, group))
     }
 
-    /// The voters of all groups, each set of them once.
-    pub fn voters(&self) -> BTreeSet<Vec<NodeId>> {
-        let voters = self.groups.values().map(|group| &group.members().voters);
-        voters.cloned().collect()
+    /// The voters of all groups, now and soon, each set of them once.
+    pub fn voters(&self) -> Voters {
+        let mut voters = Voters::default();
+        for group in self.groups.values() {
+            let sets = match group.leads() {
+                true => &mut voters.led,
+                false => &mut voters.others,
+            };
+            sets.extend(group.voters_soon().cloned());
+        }
+        voters
     }
 
     /// The group, which may have something to say after this.

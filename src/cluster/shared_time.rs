@@ -1,9 +1,10 @@
 //! The time that the nodes of a cluster agree on: whoever leads next is never behind what an earlier leader has judged by.
 //!
 //! Each node tells the others what its wall clock says, and *wishes* for the middle of all of them, so that one clock that is wrong is outvoted. A node uses a time
-//! when a majority of the voters of each of its groups has heard the wish for it, counting from the moment at which it knows that; from then on time runs on by itself.
-//! Whoever has heard a wish never wishes for less. A new leader has spoken with a majority, one of which has heard what the old one used. A group in which no majority
-//! has heard of this node yet does not count: the node has not led it.
+//! when a majority of the voters of each group that it leads has heard the wish for it (of any of its groups, if it leads none), counting from the moment at which it
+//! knows that; from then on time runs on by itself. Whoever has heard a wish never wishes for less. A new leader has spoken with a majority, one of which has heard what
+//! the old one used. Nodes whose groups all have the same voters are exact in that; where voters differ, a node that cannot reach a majority of one of its groups goes on
+//! by an older agreement until it leads that group no more.
 //!
 //! All times are milliseconds. An offset is what must be added to this node's monotonic clock. It knows no clock itself.
 
@@ -23,6 +24,21 @@ pub struct Times {
     heard: Option<i64>,
 }
 
+/// Sets of voters, each of them once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Voters {
+    /// Of groups that the node leads.
+    pub led: BTreeSet<Vec<NodeId>>,
+    /// Of all others that it has a replica of.
+    pub others: BTreeSet<Vec<NodeId>>,
+}
+
+impl Voters {
+    fn all(&self) -> impl Iterator<Item = &Vec<NodeId>> {
+        self.led.iter().chain(&self.others)
+    }
+}
+
 #[derive(Default)]
 struct Peer {
     /// Its wall clock, as an offset.
@@ -35,8 +51,8 @@ struct Peer {
 
 pub struct SharedTime {
     node: NodeId,
-    /// The voters of each group that the node has a replica of.
-    groups: BTreeSet<Vec<NodeId>>,
+    /// The voters of the groups that the node has a replica of.
+    groups: Voters,
     peers: BTreeMap<NodeId, Peer>,
     /// The highest wish that is known of, as an offset. Never rounded up: nodes would push each other ahead, a little with every message.
     floor: Option<i64>,
@@ -50,7 +66,7 @@ impl SharedTime {
     pub fn new(node: NodeId) -> Self {
         Self {
             node,
-            groups: BTreeSet::new(),
+            groups: Voters::default(),
             peers: BTreeMap::new(),
             floor: None,
             told: None,
@@ -59,13 +75,13 @@ impl SharedTime {
     }
 
     /// From now on these are the voters of the groups that the node has a replica of.
-    pub fn set_groups(&mut self, groups: BTreeSet<Vec<NodeId>>) {
+    pub fn set_groups(&mut self, groups: Voters) {
         self.groups = groups;
     }
 
     /// Whether a majority of the voters of some group was heard of.
     fn is_in_touch(&self) -> bool {
-        self.groups.iter().any(|voters| {
+        self.groups.all().any(|voters| {
             let known = |voter: &&NodeId| **voter == self.node || self.peers.contains_key(voter);
             voters.iter().filter(known).count() > voters.len() / 2
         })
@@ -86,10 +102,14 @@ impl SharedTime {
         }
     }
 
-    /// Uses the time that all groups have heard of; `wish` is this node's own, as an offset.
+    /// Uses the time that all groups which this node leads have heard of; `wish` is this node's own, as an offset.
     fn agree(&mut self, wish: Option<i64>) {
-        let groups = self.groups.iter().filter(|voters| !voters.is_empty());
-        let heard = groups.filter_map(|voters| self.heard_by(voters)).min();
+        let heard = |voters: &Vec<NodeId>| match voters.is_empty() {
+            true => None,
+            false => self.heard_by(voters),
+        };
+        let led = self.groups.led.iter().filter_map(heard).min();
+        let heard = led.or_else(|| self.groups.others.iter().filter_map(heard).max());
         let agreed = match heard {
             Some(i64::MAX) => wish,
             agreed => agreed,
@@ -108,7 +128,7 @@ impl SharedTime {
         if !self.is_in_touch() {
             return None;
         }
-        let voters: BTreeSet<&NodeId> = self.groups.iter().flatten().collect();
+        let voters: BTreeSet<&NodeId> = self.groups.all().flatten().collect();
         let members = self.peers.iter().filter(|(node, _)| voters.contains(node));
         let mut walls: Vec<i64> = members.map(|(_, peer)| peer.wall).collect();
         walls.push(own);
@@ -166,10 +186,17 @@ mod tests {
         now
     }
 
-    /// A node that has replicas of groups with these voters.
+    fn led(groups: &[&[NodeId]]) -> Voters {
+        Voters {
+            led: groups.iter().map(|voters| voters.to_vec()).collect(),
+            others: BTreeSet::new(),
+        }
+    }
+
+    /// A node that leads groups with these voters.
     fn node(node: NodeId, groups: &[&[NodeId]]) -> SharedTime {
         let mut time = SharedTime::new(node);
-        time.set_groups(groups.iter().map(|voters| voters.to_vec()).collect());
+        time.set_groups(led(groups));
         time
     }
 
@@ -245,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_used_only_when_every_group_has_heard_of_it() {
+    fn a_time_is_used_only_when_every_group_that_is_led_has_heard_of_it() {
         let (one, other) = ([0, 1, 2], [0, 3, 4]);
         let mut nodes = [
             node(0, &[&one, &other]),
@@ -264,7 +291,14 @@ mod tests {
             "a leader of the other group may not know of it"
         );
         assert!(nodes[1].offset() > Some(59_000));
-        // Who has never heard of the other group need not wait for it.
+        // Who leads neither of them follows either.
+        nodes[0].set_groups(Voters {
+            led: BTreeSet::new(),
+            others: [one.to_vec(), other.to_vec()].into(),
+        });
+        talk(&mut nodes[..3], &[60_000; 3], now + 2_000, 20);
+        assert!(nodes[0].offset() > Some(57_000));
+        // Who has never been heard of in the other group need not wait for it.
         let mut fresh = [node(0, &[&one, &other]), node(1, &[&one]), node(2, &[&one])];
         talk(&mut fresh, &[0; 3], 0, 20);
         assert!(fresh[0].offset().is_some());
@@ -276,7 +310,7 @@ mod tests {
         let now = talk(&mut nodes, &[0, 0, 0], 0, 20);
         let [first, second, third] = &mut nodes;
         for node in [&mut *first, &mut *second] {
-            node.set_groups([vec![0, 1]].into());
+            node.set_groups(led(&[&[0, 1]]));
         }
         let times = third.tell(0, now, now + 60_000);
         first.hear(2, times, now);

@@ -1,13 +1,10 @@
 //! Keeps the time that the nodes agree on: reads this node's clocks, and tells whoever gives out the time.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{
     NodeId,
-    shared_time::{SharedTime, Times},
+    shared_time::{SharedTime, Times, Voters},
 };
 
 /// The clocks of this node, in milliseconds.
@@ -32,7 +29,7 @@ impl Timekeeper {
     }
 
     /// From now on these are the voters of the groups that the node has a replica of.
-    pub fn set_groups(&self, groups: BTreeSet<Vec<NodeId>>) {
+    pub fn set_groups(&self, groups: Voters) {
         self.shared().set_groups(groups);
     }
 

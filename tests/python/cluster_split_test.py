@@ -12,6 +12,8 @@ from cluster_test import Cluster, at, ids, make
 from node import wait_until
 
 NAME = "dbs/shop/colls/items"
+# Leaders are balanced anew after a split. Of a write that is under way when one hands over nobody knows whether it was kept.
+HANDED_OVER = "the leader of the partition key range has changed"
 
 
 @pytest.fixture
@@ -168,7 +170,7 @@ class Load:
             except exceptions.CosmosResourceNotFoundError as failure:
                 self.wrong.append((item, repr(failure)[:300]))
             except Exception as failure:  # noqa: BLE001
-                self.refused.append((item["id"], repr(failure)[:300]))
+                self.refused.append((item["id"], repr(failure)[:2000]))
                 time.sleep(0.02)
             number += 1
 
@@ -195,11 +197,58 @@ def test_writes_and_reads_go_on_at_all_nodes_through_splits(cluster):
         time.sleep(0.5)
     finally:
         acknowledged = load.end()
-    assert not load.refused, load.refused[:3]
+    refused = [why for _, why in load.refused if HANDED_OVER not in why]
+    assert not refused, refused[:3]
     assert len(acknowledged) > 100
     cluster.wait_level(("shop", "items"))
+    unsure = {name for name, _ in load.refused}
     for node in nodes:
-        assert set(ids(at(node))) == set(acknowledged)
+        assert set(ids(at(node))) - unsure == set(acknowledged) - unsure
+    check_equal(cluster)
+
+
+def test_strong_reads_see_every_acknowledged_write_at_every_node_through_splits(new_node, tmp_path):
+    def strong(arguments, **options):
+        return new_node(arguments=[*arguments, "--set", "server.consistency=strong"], **options)
+
+    cluster = Cluster(strong, tmp_path)
+    nodes = list(cluster.nodes.values())
+    make(nodes[0])
+    wrong, counts, stop = [], [0] * len(nodes), threading.Event()
+
+    def write_and_read(worker):
+        path, number = f"/{NAME}/docs", 0
+        connections = [node.connection() for node in nodes]
+        while not stop.is_set() and not wrong:
+            item = {"id": f"{worker}-{number % 30}", "pk": f"key{number % 30}", "n": number}
+            key = {"x-ms-documentdb-partitionkey": json.dumps([item["pk"]])}
+            writer, reader = (worker + number) % len(nodes), (worker + number * 2 + 1) % len(nodes)
+            upsert = {**key, "x-ms-documentdb-is-upsert": "true"}
+            written = nodes[writer].raw("POST", path, upsert, item, connection=connections[writer])
+            # Without a session token: the level alone promises it.
+            read = nodes[reader].raw("GET", f"{path}/{item['id']}", key, connection=connections[reader])
+            number += 1
+            if written.status == 503 and HANDED_OVER in written.body.decode():
+                continue
+            if written.status not in (200, 201) or read.status != 200 or read.json["n"] != item["n"]:
+                wrong.append((item, written, read))
+        counts[worker] = number
+
+    threads = [threading.Thread(target=write_and_read, args=(worker,)) for worker in range(len(nodes))]
+    [thread.start() for thread in threads]
+    try:
+        time.sleep(0.5)
+        ranges = [0]
+        for node in (*nodes, nodes[0]):
+            status, answer = split(node, ranges.pop(0))
+            assert status == 200, answer
+            ranges += answer["ranges"]
+            time.sleep(0.3)
+    finally:
+        stop.set()
+        [thread.join() for thread in threads]
+    assert not wrong, wrong[:2]
+    assert all(count > 50 for count in counts), counts
     check_equal(cluster)
 
 

@@ -28,8 +28,24 @@ pub struct Network {
     pub weather: Weather,
     /// Links that carry nothing, by sender and receiver.
     pub cut: BTreeSet<(NodeId, NodeId)>,
-    under_way: BTreeMap<(u64, u64), (Times, Letter)>,
+    under_way: BTreeMap<(u64, u64), Sent>,
     sent: u64,
+}
+
+/// A message under way; without a letter it tells the time.
+struct Sent {
+    from: NodeId,
+    to: NodeId,
+    times: Times,
+    letter: Option<Letter>,
+}
+
+/// What has arrived.
+pub struct Arrived {
+    pub from: NodeId,
+    pub to: NodeId,
+    pub times: Times,
+    pub message: Option<(GroupId, Message)>,
 }
 
 impl Network {
@@ -56,7 +72,19 @@ impl Network {
         }
     }
 
-    fn send(&mut self, now: u64, group: GroupId, message: Message, times: Times, rng: &mut StdRng) {
+    /// Tells a node the time, and nothing else.
+    pub fn tell(&mut self, now: u64, from: NodeId, to: NodeId, times: Times, rng: &mut StdRng) {
+        self.send(now, (from, to), times, None, rng);
+    }
+
+    fn send(
+        &mut self,
+        now: u64,
+        (from, to): (NodeId, NodeId),
+        times: Times,
+        message: Option<(GroupId, Message)>,
+        rng: &mut StdRng,
+    ) {
         let copies = if rng.random_range(0..100) < self.weather.lost_percent {
             0
         } else {
@@ -66,30 +94,39 @@ impl Network {
             self.sent += 1;
             let arrives = now + rng.random_range(1..=self.weather.delay_max);
             // Through the same form as between real nodes.
-            let letter = Letter::new(group, message.clone());
-            self.under_way.insert((arrives, self.sent), (times, letter));
+            let letter = message.clone();
+            let sent = Sent {
+                from,
+                to,
+                times,
+                letter: letter.map(|(group, message)| Letter::new(group, message)),
+            };
+            self.under_way.insert((arrives, self.sent), sent);
         }
     }
 
     /// What a node has said, or one of its replicas has, does not arrive any more.
     pub fn forget(&mut self, node: NodeId, group: Option<GroupId>) {
-        self.under_way.retain(|_, (_, letter)| {
-            let theirs = letter.from() == node && group.is_none_or(|group| group == letter.group);
-            !theirs
+        self.under_way.retain(|_, sent| {
+            let of = sent.letter.as_ref().map(|letter| letter.group);
+            sent.from != node || group.is_some() && group != of
         });
     }
 
     /// What arrives by now.
-    pub fn arrived(&mut self, now: u64) -> Vec<(Times, GroupId, Message)> {
+    pub fn arrived(&mut self, now: u64) -> Vec<Arrived> {
         let later = self.under_way.split_off(&(now + 1, 0));
         let arrived = std::mem::replace(&mut self.under_way, later);
-        let opened = arrived.into_values().filter_map(|(times, letter)| {
-            let (group, message) = letter.open()?;
-            Some((times, group, message))
+        let through = arrived
+            .into_values()
+            .filter(|sent| !self.cut.contains(&(sent.from, sent.to)));
+        let opened = through.map(|sent| Arrived {
+            from: sent.from,
+            to: sent.to,
+            times: sent.times,
+            message: sent.letter.and_then(Letter::open),
         });
-        opened
-            .filter(|(_, _, message)| !self.cut.contains(&(message.from, message.to)))
-            .collect()
+        opened.collect()
     }
 }
 
@@ -104,6 +141,9 @@ pub struct Outgoing<'a> {
 impl Post for Outgoing<'_> {
     fn send(&mut self, group: GroupId, message: Message) {
         let times = self.watch.tell(message.to, self.now);
-        self.network.send(self.now, group, message, times, self.rng);
+        let between = (message.from, message.to);
+        let message = Some((group, message));
+        self.network
+            .send(self.now, between, times, message, self.rng);
     }
 }

@@ -21,7 +21,7 @@ use crate::cluster::{
     replicas::Replicas,
     shared_time::{SharedTime, Times},
 };
-use crate::store::engine::Durability;
+use crate::store::{EngineError, engine::Durability};
 
 /// So little that nodes that are away for a while lack more than the others have kept.
 const KEEP: Keep = Keep {
@@ -176,6 +176,15 @@ pub struct Node {
     pub knows_parts: bool,
 }
 
+/// Takes a group up. `false`: the disk has failed already.
+fn add(replicas: &mut Replicas, group: GroupId, begin: &Begin, applied: u64) -> bool {
+    match replicas.add(group, begin, applied) {
+        Ok(()) => true,
+        Err(EngineError::Io(_)) => false,
+        Err(failure) => panic!("the log does not fit to the state machine: {failure}"),
+    }
+}
+
 impl Node {
     pub fn new(id: NodeId, begin: Begin, lies: bool, watch: Watch) -> Self {
         Self {
@@ -217,19 +226,15 @@ impl Node {
         self.machines.entry(part).or_insert(made);
     }
 
-    /// Takes part in the groups of the parts.
-    pub fn open_parts(&mut self) {
-        for part in PARTS {
+    /// Takes part in the groups of the parts, unless the disk fails.
+    pub fn open_parts(&mut self) -> bool {
+        PARTS.into_iter().all(|part| {
             let machine = self.machines.entry(part).or_default();
             let (applied, begin) = (machine.applied(), machine.beginning(&Begin::Blank));
-            if let Some(replicas) = &mut self.replicas
-                && replicas.group(part).is_none()
-            {
-                replicas
-                    .add(part, &begin, applied)
-                    .expect("the log fits to the state machine");
-            }
-        }
+            let replicas = self.replicas.as_mut();
+            let replicas = replicas.filter(|replicas| replicas.group(part).is_none());
+            replicas.is_none_or(|replicas| add(replicas, part, &begin, applied))
+        })
     }
 
     /// Takes its groups up: those of the catalog, as the node knows it, and the parts that it has made ahead of it.
@@ -249,9 +254,9 @@ impl Node {
                 true => machine.beginning(&Begin::Blank),
                 false => self.begin.clone(),
             };
-            replicas
-                .add(*group, &begin, machine.applied())
-                .expect("the log fits to the state machine");
+            if !add(&mut replicas, *group, &begin, machine.applied()) {
+                return;
+            }
         }
         self.replicas = Some(replicas);
     }
@@ -344,6 +349,15 @@ impl Node {
         let Some(replicas) = &mut self.replicas else {
             return true;
         };
+        let records = vec![(group, Record::Remove)];
+        // A replica that comes back to life after it was destroyed would be another fault than those that are meant here.
+        if self
+            .disk
+            .write(LogBatch { records }, Durability::Synced)
+            .is_err()
+        {
+            return false;
+        }
         self.begin = Begin::Blank;
         self.machines.remove(&group);
         self.roles.remove(&group);
@@ -351,9 +365,6 @@ impl Node {
         self.fetches.retain(|fetch| fetch.group != group);
         self.waiting.retain(|waiting| waiting.group != group);
         replicas.remove(group);
-        let records = vec![(group, Record::Remove)];
-        // A replica that comes back to life after it was destroyed would be another fault than those that are meant here.
-        let _ = self.disk.write(LogBatch { records }, Durability::Synced);
         self.machines.entry(group).or_default();
         replicas.add(group, &Begin::Blank, 0).is_ok()
     }

@@ -175,7 +175,9 @@ impl Simulation {
             }
             self.nodes[at].make_part(part);
         }
-        self.nodes[at].open_parts();
+        if !self.nodes[at].open_parts() {
+            self.crash(at);
+        }
     }
 
     /// A node hears that the catalog names the parts: those that it has not made are filled by others.
@@ -201,7 +203,9 @@ impl Simulation {
         replicas.remove(PARENT);
         let records = vec![(PARENT, Record::Remove)];
         let _ = node.disk.write(LogBatch { records }, Durability::Synced);
-        node.open_parts();
+        if !node.open_parts() {
+            self.crash(at);
+        }
     }
 
     /// Everybody knows of the parts.
