@@ -421,6 +421,7 @@ impl Group {
                 let heir = heirs.find(|heir| self.has_caught_up(**heir))?;
                 Some(Next::HandOver(*heir))
             }
+            Some(node) if !self.can_spare(*node) => None,
             Some(node) if aim.learners.contains(node) => Some(Next::Change(Step::Learner(*node))),
             Some(node) => Some(Next::Change(Step::Remove(*node))),
             None => {
@@ -428,6 +429,15 @@ impl Group {
                 surplus.next().map(|node| Next::Change(Step::Remove(*node)))
             }
         }
+    }
+
+    /// Whether the voters that remain without this one can still elect somebody: those that are being filled have no vote to give.
+    fn can_spare(&self, node: NodeId) -> bool {
+        let left = self.members().voters.iter().filter(|one| **one != node);
+        let sound = left
+            .clone()
+            .filter(|one| **one == self.node.raft.id || self.has_caught_up(**one));
+        2 * sound.count() > left.count()
     }
 
     /// A change of the members is in the log.
