@@ -83,6 +83,31 @@ fn a_node_that_lost_its_disk_leaves_before_it_is_filled_and_votes_again() {
     });
 }
 
+#[test]
+fn nobody_leaves_while_those_who_stay_could_elect_nobody() {
+    let mut simulation = three_of_five();
+    let leads = |at: &usize| {
+        let role = simulation.nodes[*at].roles.get(&GroupId::META);
+        role.is_some_and(|role| role.leads)
+    };
+    let leader = (0..3).find(leads).unwrap();
+    let (away, leaving) = ((leader + 1) % 3, (leader + 2) % 3);
+    let ids = [leader, away, leaving].map(|at| simulation.nodes[at].id);
+    simulation.crash(away);
+    // Until the leader has noticed.
+    for _ in 0..PATIENCE / 2 {
+        simulation.moment().unwrap();
+    }
+    simulation.aims.get_mut(&GroupId::META).unwrap().voters = ids[..2].to_vec();
+    for _ in 0..PATIENCE / 2 {
+        simulation.moment().unwrap();
+        assert!(members(&simulation).voters.contains(&ids[2]));
+    }
+    until(&mut simulation, |simulation| {
+        !members(simulation).voters.contains(&ids[2])
+    });
+}
+
 /// Where messages go that nobody reads.
 struct Nowhere;
 
