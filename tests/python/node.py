@@ -4,8 +4,10 @@ import base64
 import hashlib
 import hmac
 import http.client
+import itertools
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -43,15 +45,21 @@ def settings_free(environment):
     return {name: value for name, value in environment.items() if not name.startswith("BOLIDE_")}
 
 
+# Below those that the system gives to whoever connects, and each once: nobody takes one between our look and a node's start.
+PORTS = iter(random.sample(range(18_000, 32_000), 14_000))
+
+
+def is_free(port):
+    with socket.socket() as tried:
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
 def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    return list(itertools.islice(filter(is_free, PORTS), count))
 
 
 def wait_until(condition, what, seconds_max=START_SECONDS_MAX, pause=0.02):
