@@ -92,9 +92,12 @@ impl Given {
 
     fn store(&self, folder: &Path) -> Result<(), Failure> {
         let path = folder.join(GIVEN);
-        let written = fs::File::create(&path).and_then(|mut file| {
+        // A crash leaves all of it or nothing.
+        let next = path.with_extension("next");
+        let written = fs::File::create(&next).and_then(|mut file| {
             file.write_all(&serde_json::to_vec(self)?)?;
             file.sync_all()?;
+            fs::rename(&next, &path)?;
             fs::File::open(folder)?.sync_all()
         });
         written.map_err(|failure| Failure::data("cannot write", &path, &failure))

@@ -1081,6 +1081,6 @@ fn a_leader_that_decides_on_after_it_has_its_group_split_is_found_out() {
     });
     assert!(
         caught >= CAUGHT_MIN,
-        "caught in {caught} of {SEEDS_USUALLY} runs"
+        "caught in {caught} of {BROKEN_SEEDS} runs"
     );
 }
