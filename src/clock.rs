@@ -4,7 +4,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -12,26 +12,73 @@ use std::{
 
 use tracing::{error, warn};
 
-/// Whole seconds since the epoch, shared by all of a node.
+/// Whole seconds since the epoch. A node has one of its own; in a cluster each group that it has a replica of has another, because its time is what its members agree on.
 #[derive(Clone)]
-pub struct Clock(Arc<Inner>);
+pub struct Clock {
+    machine: Arc<Machine>,
+    hand: Arc<Hand>,
+    /// The node's own, for the clock of a group.
+    node: Option<Arc<Hand>>,
+}
 
-struct Inner {
+/// What all clocks of a node rest on.
+struct Machine {
     source: Source,
-    /// The highest second that anybody was told.
+    /// The highest second that anybody was told by any of them.
     issued: AtomicI64,
-    /// In a cluster: what to add to the monotonic milliseconds.
-    steered: AtomicI64,
     purging_paused: AtomicBool,
     /// Absent for clocks that a test drives.
     guard: Option<Mutex<JumpGuard>>,
     started: Instant,
 }
 
-/// No cluster steers the clock.
-const ALONE: i64 = i64::MAX;
-/// A cluster will, but there is no agreement yet.
+struct Hand {
+    /// The highest second that it has told anybody.
+    issued: AtomicI64,
+    /// In a cluster: what to add to the monotonic milliseconds, or [`UNSTEERED`].
+    offset: OnceLock<Arc<AtomicI64>>,
+}
+
+impl Hand {
+    fn new(issued: i64) -> Arc<Self> {
+        Arc::new(Self {
+            issued: AtomicI64::new(issued),
+            offset: OnceLock::new(),
+        })
+    }
+
+    fn issued(&self) -> i64 {
+        self.issued.load(Ordering::Relaxed)
+    }
+
+    fn steering(&self) -> Steering {
+        match self
+            .offset
+            .get()
+            .map(|offset| offset.load(Ordering::Relaxed))
+        {
+            None => Steering::Alone,
+            Some(UNSTEERED) => Steering::Awaited,
+            Some(offset) => Steering::By(offset),
+        }
+    }
+}
+
+/// There is no agreement on the time yet.
 const UNSTEERED: i64 = i64::MIN;
+
+/// An offset that is not known yet.
+pub fn unsteered() -> Arc<AtomicI64> {
+    Arc::new(AtomicI64::new(UNSTEERED))
+}
+
+enum Steering {
+    /// No cluster steers the clock.
+    Alone,
+    /// A cluster will, but there is no agreement yet.
+    Awaited,
+    By(i64),
+}
 
 enum Source {
     System,
@@ -51,54 +98,82 @@ impl Clock {
     }
 
     fn from_source(source: Source, floor: i64, guard: Option<Mutex<JumpGuard>>) -> Self {
-        let (issued, purging_paused) = (AtomicI64::new(floor), AtomicBool::new(false));
-        Self(Arc::new(Inner {
-            source,
-            issued,
-            steered: AtomicI64::new(ALONE),
-            purging_paused,
-            guard,
-            started: Instant::now(),
-        }))
+        Self {
+            machine: Arc::new(Machine {
+                source,
+                issued: AtomicI64::new(floor),
+                purging_paused: AtomicBool::new(false),
+                guard,
+                started: Instant::now(),
+            }),
+            hand: Hand::new(floor),
+            node: None,
+        }
+    }
+
+    /// A clock of a group: the monotonic clock and this offset, in milliseconds. Until there is one it is the node's.
+    pub fn of_group(&self, offset: Arc<AtomicI64>) -> Self {
+        let hand = Hand::new(i64::MIN);
+        let _ = hand.offset.set(offset);
+        Self {
+            machine: Arc::clone(&self.machine),
+            hand,
+            node: Some(Arc::clone(&self.hand)),
+        }
+    }
+
+    /// From now on the time is the monotonic clock and this offset, in milliseconds, as soon as there is one: the nodes of a cluster agree on it. Should that be
+    /// earlier than what was given out, it stands still.
+    pub fn steer_by(&self, offset: Arc<AtomicI64>) {
+        let _ = self.hand.offset.set(offset);
     }
 
     pub fn now(&self) -> i64 {
-        let now = match self.0.steered.load(Ordering::Relaxed) {
-            ALONE => self.source_seconds(),
+        let hand = &self.hand;
+        let now = match hand.steering() {
+            Steering::Alone => self.source_seconds(),
             // Nobody is bound by what this node takes for the time on its own.
-            UNSTEERED => return self.source_seconds().max(self.issued()),
-            offset => (self.monotonic_millis() + offset).div_euclid(1_000),
+            Steering::Awaited => return self.meanwhile().max(hand.issued()),
+            Steering::By(offset) => self.seconds_at(offset),
         };
-        let issued = self.0.issued.load(Ordering::Relaxed);
+        let issued = hand.issued();
         if now <= issued {
             return issued;
         }
-        self.0.issued.fetch_max(now, Ordering::Relaxed).max(now)
+        self.machine.issued.fetch_max(now, Ordering::Relaxed);
+        hand.issued.fetch_max(now, Ordering::Relaxed).max(now)
+    }
+
+    /// The time of a clock that waits for agreement.
+    fn meanwhile(&self) -> i64 {
+        let Some(node) = &self.node else {
+            return self.source_seconds();
+        };
+        let now = match node.steering() {
+            Steering::By(offset) => self.seconds_at(offset),
+            Steering::Alone | Steering::Awaited => self.source_seconds(),
+        };
+        now.max(node.issued())
+    }
+
+    fn seconds_at(&self, offset: i64) -> i64 {
+        (self.monotonic_millis() + offset).div_euclid(1_000)
     }
 
     /// Another clock that this one must not be behind has told this second.
     pub fn raise(&self, second: i64) {
-        self.0.issued.fetch_max(second, Ordering::Relaxed);
-    }
-
-    /// From now on the time is what [`Clock::steer`] says: the nodes of a cluster agree on it.
-    pub fn await_steering(&self) {
-        self.0.steered.store(UNSTEERED, Ordering::Relaxed);
-    }
-
-    /// The time is the monotonic clock and this offset, in milliseconds; should that be earlier than what was given out, it stands still.
-    pub fn steer(&self, offset: i64) {
-        self.0.steered.store(offset, Ordering::Relaxed);
+        self.machine.issued.fetch_max(second, Ordering::Relaxed);
+        self.hand.issued.fetch_max(second, Ordering::Relaxed);
     }
 
     /// Milliseconds since this clock was made.
     pub fn monotonic_millis(&self) -> i64 {
-        i64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(i64::MAX)
+        i64::try_from(self.machine.started.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 
     /// Moves a manual clock; the machine's is left alone.
     pub fn set(&self, now: i64) {
-        if let Source::Manual(seconds) = &self.0.source {
+        if let Source::Manual(seconds) = &self.machine.source {
             seconds.store(now, Ordering::Relaxed);
         }
     }
@@ -106,16 +181,16 @@ impl Clock {
     /// Makes a test's clock suspect.
     #[cfg(test)]
     pub fn set_purging_paused(&self, paused: bool) {
-        self.0.purging_paused.store(paused, Ordering::Relaxed);
+        self.machine.purging_paused.store(paused, Ordering::Relaxed);
     }
 
     /// Whether the clock is suspect, so that nothing may be destroyed on its word. Reads both clocks, so that no
     /// jump slips through between two looks.
     pub fn purging_paused(&self) -> bool {
-        if let Some(guard) = &self.0.guard
+        if let Some(guard) = &self.machine.guard
             && let Ok(mut guard) = guard.lock()
         {
-            let verdict = guard.observe(wall_seconds(), self.0.started.elapsed());
+            let verdict = guard.observe(wall_seconds(), self.machine.started.elapsed());
             // After a jump that was taken back, the time already issued is still ahead.
             let ahead_seconds = self.issued() - wall_seconds();
             let suspect = ahead_seconds > whole_seconds(guard.bound);
@@ -126,7 +201,7 @@ impl Clock {
                 verdict
             });
         }
-        self.0.purging_paused.load(Ordering::Relaxed)
+        self.machine.purging_paused.load(Ordering::Relaxed)
     }
 
     fn heed(&self, verdict: Verdict) {
@@ -134,7 +209,7 @@ impl Clock {
             Verdict::Suspect { .. } => true,
             Verdict::Steady | Verdict::Settled => false,
         };
-        if self.0.purging_paused.swap(paused, Ordering::Relaxed) == paused {
+        if self.machine.purging_paused.swap(paused, Ordering::Relaxed) == paused {
             return;
         }
         match verdict {
@@ -153,34 +228,34 @@ impl Clock {
 
     /// The operator's word that the time is right.
     pub fn confirm(&self) {
-        if let Some(guard) = &self.0.guard
+        if let Some(guard) = &self.machine.guard
             && let Ok(mut guard) = guard.lock()
         {
-            guard.confirm(wall_seconds(), self.0.started.elapsed());
+            guard.confirm(wall_seconds(), self.machine.started.elapsed());
         }
         self.heed(Verdict::Settled);
     }
 
     /// How long ago a second began; zero when it has not.
     pub fn seconds_since(&self, second: i64) -> f64 {
-        let steered = self.0.steered.load(Ordering::Relaxed);
-        let fraction = match &self.0.source {
-            Source::System if steered != ALONE && steered != UNSTEERED => {
-                let millis = (self.monotonic_millis() + steered).rem_euclid(1_000);
+        let fraction = match (&self.machine.source, self.hand.steering()) {
+            (Source::System, Steering::By(offset)) => {
+                let millis = (self.monotonic_millis() + offset).rem_euclid(1_000);
                 millis as f64 / 1e3
             }
-            Source::System => f64::from(wall().subsec_nanos()) / 1e9,
-            Source::Manual(_) => 0.0,
+            (Source::System, _) => f64::from(wall().subsec_nanos()) / 1e9,
+            (Source::Manual(_), _) => 0.0,
         };
         ((self.now() - second) as f64 + fraction).max(0.0)
     }
 
+    /// The highest second that any clock of the node has told.
     fn issued(&self) -> i64 {
-        self.0.issued.load(Ordering::Relaxed)
+        self.machine.issued.load(Ordering::Relaxed)
     }
 
     fn source_seconds(&self) -> i64 {
-        match &self.0.source {
+        match &self.machine.source {
             Source::System => wall_seconds(),
             Source::Manual(seconds) => seconds.load(Ordering::Relaxed),
         }
@@ -366,14 +441,31 @@ mod tests {
     #[test]
     fn a_steered_clock_follows_its_cluster_and_never_goes_back() {
         let clock = Clock::manual(1_000);
-        clock.await_steering();
+        let offset = unsteered();
+        clock.steer_by(Arc::clone(&offset));
         clock.set(2_000);
         assert_eq!(clock.now(), 2_000);
         // What it took for the time before there was agreement binds nobody.
-        clock.steer(1_500_000);
+        offset.store(1_500_000, Ordering::Relaxed);
         assert_eq!(clock.now(), 1_500);
-        clock.steer(1_400_000);
+        offset.store(1_400_000, Ordering::Relaxed);
         assert_eq!(clock.now(), 1_500);
+    }
+
+    #[test]
+    fn the_clock_of_a_group_is_its_own_once_there_is_agreement() {
+        let clock = Clock::manual(1_000);
+        clock.steer_by(Arc::new(AtomicI64::new(3_000_000)));
+        let offset = unsteered();
+        let group = clock.of_group(Arc::clone(&offset));
+        assert_eq!(group.now(), 3_000, "the node's, for the time being");
+        offset.store(2_000_000, Ordering::Relaxed);
+        assert_eq!((group.now(), clock.now()), (2_000, 3_000));
+        group.raise(2_500);
+        assert_eq!((group.now(), clock.now()), (2_500, 3_000));
+        offset.store(4_000_000, Ordering::Relaxed);
+        assert_eq!((group.now(), clock.now()), (4_000, 3_000));
+        assert_eq!(clock.issued(), 4_000, "that is what a restart begins with");
     }
 
     fn guard() -> JumpGuard {

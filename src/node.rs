@@ -276,6 +276,7 @@ async fn open_coordinator(
         Groups {
             driver: joined.member.driver.clone(),
             snapshots: Arc::clone(&joined.snapshots),
+            time: Arc::clone(&joined.time),
             connected: Box::new(move |node| member.is_connected(node)),
             filled: {
                 let folder = folder.clone();

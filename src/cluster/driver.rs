@@ -21,7 +21,7 @@ use tracing::{error, info, warn};
 use super::{
     GroupId, NodeId,
     calls::Calls,
-    group::{Aim, Committed, NotProposed, Role},
+    group::{self, Aim, Committed, NotProposed, ReadAt, Role},
     group_log::{Announced, Begin, LogDisk, Members},
     lease::Lease,
     links::{Links, PARCEL_BYTES_MAX},
@@ -64,6 +64,8 @@ const STATUS_EVERY: Duration = Duration::from_millis(500);
 pub trait StateMachine: Send + Sync {
     /// Applies entries in the order of the log; never called twice at a time. After a failure it is called no more.
     fn apply(&self, entries: Vec<Committed>) -> Result<(), EngineError>;
+    /// The time by which it is judged here what is expired; never goes back.
+    fn now(&self) -> i64;
     /// Makes durable what was applied.
     fn sync(&self) -> Result<(), EngineError>;
     /// The node's place in the group has changed.
@@ -260,10 +262,10 @@ impl Driver {
 
     /// The last committed index of a group at some moment after this call, confirmed by a majority. What has applied it is as new as anything that anybody was told of
     /// before. It is waited for while there is no majority: for how long is the caller's decision.
-    pub async fn read_index(&self, group: GroupId) -> Option<u64> {
-        let (reader, index) = oneshot::channel();
+    pub async fn read_index(&self, group: GroupId) -> Option<ReadAt> {
+        let (reader, answer) = oneshot::channel();
         self.tell(Input::ReadIndex(group, reader));
-        index.await.ok()
+        answer.await.ok()
     }
 
     pub fn status(&self) -> Arc<Vec<GroupStatus>> {
@@ -393,6 +395,7 @@ impl Work {
                 self.young.remove(&group);
                 self.reads.remove(group);
                 self.replicas.remove(group);
+                self.outbox.time.set_groups(self.replicas.voters());
                 self.plan.snapshots.discard(group);
             }
             Input::Aims(aims) => self.aims = aims,
@@ -416,7 +419,7 @@ impl Work {
                 if self.replicas.group(group).is_some()
                     && let Some(number) = self.reads.add(group, reader)
                 {
-                    self.replicas.ask_index(group, number);
+                    self.ask_index(group, number);
                 }
             }
             Input::Applied(group, index) => self.replicas.applied(group, index),
@@ -447,8 +450,20 @@ impl Work {
         }
     }
 
+    /// The time of a group, as this node judges by it.
+    fn time(&self, group: GroupId) -> i64 {
+        let machine = self.machines.get(&group);
+        machine.map_or(i64::MIN, |machine| machine.now())
+    }
+
+    fn ask_index(&mut self, group: GroupId, number: u64) {
+        let time = self.time(group);
+        self.replicas.ask_index(group, number, time);
+    }
+
     /// A snapshot is fetched before its group hears of it.
-    fn receive(&mut self, group: GroupId, message: Message) {
+    fn receive(&mut self, group: GroupId, mut message: Message) {
+        group::stamp(&mut message, || self.time(group));
         let announced = message.get_msg_type() == MessageType::MsgSnapshot;
         let known = self.replicas.group(group);
         if !announced || known.is_none_or(|group| !group.lacks(&message)) {
@@ -497,15 +512,13 @@ impl Work {
     fn tick(&mut self, now: Instant) {
         self.replicas.tick();
         for (group, number) in self.reads.tick() {
-            self.replicas.ask_index(group, number);
+            self.ask_index(group, number);
         }
         self.ticks += 1;
         if self.ticks.is_multiple_of(PURSUE_TICKS) {
             for (group, aim) in &self.aims {
                 self.replicas.pursue(*group, aim);
             }
-            // Before anybody hears of a change of the members, the time needs the new ones, too.
-            self.outbox.time.set_groups(self.replicas.voters());
             for (group, id) in self.plan.snapshots.take_idle() {
                 let offered = self.replicas.group(group).and_then(|group| group.offer());
                 if offered == Some(id) {
@@ -531,7 +544,7 @@ impl Work {
         for node in std::mem::take(&mut self.outbox.unreachable) {
             self.replicas.unreachable_everywhere(node);
         }
-        if round.members_changed || !round.roles.is_empty() {
+        if round.members_changed {
             self.outbox.time.set_groups(self.replicas.voters());
         }
         // Who takes over waits for entries of its term: it must know its term before they are applied.
@@ -542,7 +555,7 @@ impl Work {
         }
         for (group, read) in round.reads {
             if let Some(number) = self.reads.answered(group, read) {
-                self.replicas.ask_index(group, number);
+                self.ask_index(group, number);
             }
         }
         for (group, index) in round.restored {
@@ -585,7 +598,6 @@ impl Work {
     /// itself, so that time goes on all the same.
     fn tell_time(&self) {
         let Outbox { links, time, .. } = &self.outbox;
-        time.set_groups(self.replicas.voters());
         time.tell(self.plan.node);
         for node in links.connected() {
             links.send(node, &Parcel::Raft(time.tell(node), Vec::new()));

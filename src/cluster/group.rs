@@ -70,6 +70,10 @@ pub struct Committed {
 pub struct ReadAt {
     pub number: u64,
     pub index: u64,
+    /// The leader's time after they had asked: no earlier than anybody was told of anything by then.
+    pub time: i64,
+    /// A time that had come for the leader and for all whose word confirmed that it leads: whoever leads next is not behind it either.
+    pub sure: i64,
 }
 
 /// A proposal that was not taken; it will never be committed.
@@ -95,8 +99,6 @@ pub struct Group {
     /// All replicas have the entries up to this one, as the leader said when it proposed.
     everywhere: u64,
     keep: Keep,
-    /// The members from an index on, if a change that is in the log gets committed.
-    coming: Option<Members>,
     /// The number of the last tick, and of the one since which the node leads or has last tried to give the lead away.
     now: u64,
     leads_since: u64,
@@ -162,7 +164,6 @@ impl Group {
             in_step: false,
             everywhere: 0,
             keep,
-            coming: None,
             now: 0,
             leads_since: 0,
             lost: BTreeSet::new(),
@@ -292,13 +293,34 @@ impl Group {
         }
     }
 
-    /// Asks for the last committed index, for readers who must see all that anybody was told. The answer may get lost: ask again.
-    pub fn ask_index(&mut self, number: u64) {
-        let mut context = Vec::with_capacity(16);
-        context.extend_from_slice(&self.node.raft.id.to_be_bytes());
-        context.extend_from_slice(&number.to_be_bytes());
-        self.node.read_index(context);
+    /// Asks for the last committed index and the leader's time, for readers who must see all that anybody was told; `time` is this node's. The answer may get lost: ask
+    /// again.
+    pub fn ask_index(&mut self, number: u64, time: i64) {
+        let raft = &self.node.raft;
+        let term = if self.is_blank() { 0 } else { raft.term };
+        let parts = [raft.id, number, term, time.cast_unsigned()];
+        let question = parts.map(u64::to_be_bytes).concat();
+        self.node.read_index(question);
         self.settle();
+    }
+
+    /// Another node asks for the last committed index. A voter that was in the leader's term when it asked says by that what is asked of all others: that nobody else
+    /// leads. Where two are a majority, nobody else need be waited for.
+    fn hear_question(&mut self, question: Message) {
+        let (from, asked) = (question.from, question.entries.first());
+        let asked = asked.map(|entry| entry.data.clone()).unwrap_or_default();
+        self.hear(question);
+        let raft = &self.node.raft;
+        let votes = self.members().voters.contains(&from);
+        if raft.state == StateRole::Leader && votes && part(&asked, 2) == Some(raft.term) {
+            let mut word = Message::default();
+            word.set_msg_type(MessageType::MsgHeartbeatResponse);
+            word.from = from;
+            word.to = raft.id;
+            word.term = raft.term;
+            word.context = asked;
+            self.hear(word);
+        }
     }
 
     /// What is to be answered at once.
@@ -315,6 +337,7 @@ impl Group {
             // Who has nothing does not know what it has promised.
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote if self.is_blank() => {}
             MessageType::MsgTimeoutNow if self.is_restoring() => {}
+            MessageType::MsgReadIndex => self.hear_question(message),
             // What the leader takes for granted is not here: an acknowledgement from before it was lost came late.
             MessageType::MsgHeartbeat if message.commit > self.last_index() => {
                 let mut reply = Message::default();
@@ -379,10 +402,8 @@ impl Group {
             }
             Some(Next::Change(step)) => {
                 let context = rmp_serde::to_vec(&step).unwrap_or_default();
-                let proposed = self.node.propose_conf_change(context, conf_change(step));
-                if proposed.is_ok() {
-                    self.expect(step, self.last_index());
-                }
+                // What is not taken now is proposed again.
+                let _ = self.node.propose_conf_change(context, conf_change(step));
             }
         }
         self.settle();
@@ -438,19 +459,6 @@ impl Group {
             .clone()
             .filter(|one| **one == self.node.raft.id || self.has_caught_up(**one));
         2 * sound.count() > left.count()
-    }
-
-    /// A change of the members is in the log.
-    fn expect(&mut self, step: Step, index: u64) {
-        let mut members = self.members().clone();
-        members.step(step, index);
-        self.coming = Some(members);
-    }
-
-    /// The voters, and those that there will be if a change that is in the log gets committed.
-    pub fn voters_soon(&self) -> impl Iterator<Item = &Vec<NodeId>> {
-        let members = [self.members()].into_iter().chain(&self.coming);
-        members.map(|members| &members.voters)
     }
 
     /// To whom the lead goes for balance, at a moment at which nobody waits for anything.
@@ -576,7 +584,6 @@ impl Group {
             batch.records.extend(records.map(|record| (id, record)));
         }
         let entries = ready.take_entries();
-        self.note_coming(&entries);
         if !entries.is_empty() {
             let last = match &restart {
                 Some((at, _)) => at.index,
@@ -596,20 +603,6 @@ impl Group {
             restart,
         };
         (pending, must_sync)
-    }
-
-    /// Changes of the members that were in the log from the first of some entries on are gone, and these are in it.
-    fn note_coming(&mut self, entries: &[Entry]) {
-        let Some(first) = entries.first() else { return };
-        self.coming.take_if(|coming| coming.since >= first.index);
-        let mut changes = entries
-            .iter()
-            .filter(|entry| entry.get_entry_type() != EntryType::EntryNormal);
-        if let Some(change) = changes.next_back()
-            && let Ok(step) = rmp_serde::from_slice(&change.context)
-        {
-            self.expect(step, change.index);
-        }
     }
 
     /// What was collected is kept.
@@ -677,7 +670,6 @@ impl Group {
     }
 
     fn change_members(&mut self, step: Step, index: u64) -> Option<Record> {
-        self.coming.take_if(|coming| coming.since <= index);
         let record = self.node.mut_store().step_members(step, index)?;
         // It was checked when it was proposed; a group without voters is refused then.
         let _ = self.node.apply_conf_change(&conf_change(step));
@@ -707,11 +699,30 @@ impl Group {
     }
 }
 
+/// One of the numbers that a question is made of: who asks, the number of the question, the term and the time of who asks, the time of who answers.
+fn part(question: &[u8], at: usize) -> Option<u64> {
+    let (parts, _) = question.as_chunks();
+    parts.get(at).copied().map(u64::from_be_bytes)
+}
+
+/// Puts a node's time behind the question of another for the last committed index. The last to do so is the leader, who answers it.
+pub fn stamp(message: &mut Message, time: impl FnOnce() -> i64) {
+    if message.get_msg_type() == MessageType::MsgReadIndex
+        && let Some(entry) = message.entries.first_mut()
+    {
+        let question = [entry.data.as_ref(), &time().to_be_bytes()].concat();
+        entry.data = question.into();
+    }
+}
+
 fn read_at(state: &ReadState) -> Option<ReadAt> {
-    let number = state.request_ctx.get(8..)?.try_into().ok()?;
+    let asked = &state.request_ctx;
+    let time = i64::from_be_bytes(*asked.last_chunk()?);
     Some(ReadAt {
-        number: u64::from_be_bytes(number),
+        number: part(asked, 1)?,
         index: state.index,
+        time,
+        sure: time.min(part(asked, 3)?.cast_signed()),
     })
 }
 

@@ -15,7 +15,7 @@ use super::{
     links::{Arrival, Counts, Links},
     parcel::{Parcel, Question},
     snapshots::Snapshots,
-    timekeeper::{Clocks, Timekeeper},
+    timekeeper::Timekeeper,
 };
 use crate::store::EngineError;
 
@@ -33,7 +33,7 @@ pub struct Place {
     pub listener: TcpListener,
     pub disk: Arc<dyn LogDisk>,
     pub snapshots: Arc<Snapshots>,
-    pub clocks: Box<dyn Clocks>,
+    pub time: Arc<Timekeeper>,
 }
 
 /// Who answers other nodes.
@@ -104,7 +104,7 @@ impl Member {
             listener,
             disk,
             snapshots,
-            clocks,
+            time,
         } = place;
         let Answers {
             requests,
@@ -114,7 +114,6 @@ impl Member {
         let node = identity.node;
         let (driver, waiting) = Driver::new();
         let calls = Arc::new(Calls::default());
-        let time = Arc::new(Timekeeper::new(clocks, node));
         let links = Arc::new_cyclic(|links: &std::sync::Weak<Links>| {
             let links = links.clone();
             let (driver, calls) = (driver.clone(), Arc::clone(&calls));

@@ -242,10 +242,7 @@ mod tests {
 
     fn times() -> Times {
         let mut time = crate::cluster::shared_time::SharedTime::new(1);
-        time.set_groups(crate::cluster::shared_time::Voters {
-            led: [vec![1]].into(),
-            ..Default::default()
-        });
+        time.set_groups([(GroupId::META, vec![1])].into());
         time.tell(2, 5, 1_000)
     }
 

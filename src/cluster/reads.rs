@@ -1,4 +1,4 @@
-//! Readers who wait for the last committed index of a group. All that come while a question is under way are answered by the next one.
+//! Readers who wait for the last committed index of a group, and for its leader's time. All that come while a question is under way are answered by the next one.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::{GroupId, group::ReadAt};
 /// Ticks after which a question is asked again: it or its answer may be lost, or there was no leader.
 const ASK_AGAIN_TICKS: u32 = 4;
 
-/// Hears the index.
-pub type Reader = oneshot::Sender<u64>;
+/// Hears where to read.
+pub type Reader = oneshot::Sender<ReadAt>;
 
 #[derive(Default)]
 pub struct Reads {
@@ -53,13 +53,13 @@ impl Reads {
     }
 
     /// A question is answered. The number of the next one, if anybody waits for it.
-    pub fn answered(&mut self, group: GroupId, ReadAt { number, index }: ReadAt) -> Option<u64> {
+    pub fn answered(&mut self, group: GroupId, answer: ReadAt) -> Option<u64> {
         let waiting = self.groups.get_mut(&group)?;
-        if waiting.number != number {
+        if waiting.number != answer.number {
             return None;
         }
         for reader in waiting.under_way.drain(..) {
-            let _ = reader.send(index);
+            let _ = reader.send(answer);
         }
         self.begin(group)
     }
@@ -103,7 +103,16 @@ mod tests {
 
     const GROUP: GroupId = GroupId::META;
 
-    fn reader(reads: &mut Reads) -> (Option<u64>, oneshot::Receiver<u64>) {
+    fn at(number: u64, index: u64) -> ReadAt {
+        ReadAt {
+            number,
+            index,
+            time: 0,
+            sure: 0,
+        }
+    }
+
+    fn reader(reads: &mut Reads) -> (Option<u64>, oneshot::Receiver<ReadAt>) {
         let (reader, answer) = oneshot::channel();
         (reads.add(GROUP, reader), answer)
     }
@@ -115,22 +124,16 @@ mod tests {
         let number = first.unwrap();
         let (none, mut late) = reader(&mut reads);
         assert_eq!(none, None, "one question is under way");
-        let next = reads.answered(GROUP, ReadAt { number, index: 7 }).unwrap();
-        assert_eq!(early.try_recv(), Ok(7));
+        let next = reads.answered(GROUP, at(number, 7)).unwrap();
+        assert_eq!(early.try_recv(), Ok(at(number, 7)));
         assert!(
             late.try_recv().is_err(),
             "the answer may be older than the question"
         );
-        let again = reads.answered(GROUP, ReadAt { number, index: 8 });
+        let again = reads.answered(GROUP, at(number, 8));
         assert_eq!(again, None, "a doubled answer answers nobody");
-        let last = reads.answered(
-            GROUP,
-            ReadAt {
-                number: next,
-                index: 9,
-            },
-        );
-        assert_eq!((last, late.try_recv()), (None, Ok(9)));
+        let last = reads.answered(GROUP, at(next, 9));
+        assert_eq!((last, late.try_recv()), (None, Ok(at(next, 9))));
     }
 
     #[test]
@@ -143,14 +146,8 @@ mod tests {
         let [(GROUP, number)] = again.as_slice() else {
             panic!("{again:?}");
         };
-        reads.answered(
-            GROUP,
-            ReadAt {
-                number: *number,
-                index: 3,
-            },
-        );
-        assert_eq!(patient.try_recv(), Ok(3));
+        reads.answered(GROUP, at(*number, 3));
+        assert_eq!(patient.try_recv(), Ok(at(*number, 3)));
         assert!(reads.groups.is_empty());
     }
 }

@@ -109,17 +109,12 @@ impl Replicas {
         self.groups.iter().map(|(id, group)| (*id, group))
     }
 
-    /// The voters of all groups, now and soon, each set of them once.
+    /// Who has a vote in each group.
     pub fn voters(&self) -> Voters {
-        let mut voters = Voters::default();
-        for group in self.groups.values() {
-            let sets = match group.leads() {
-                true => &mut voters.led,
-                false => &mut voters.others,
-            };
-            sets.extend(group.voters_soon().cloned());
-        }
-        voters
+        let groups = self.groups.iter();
+        groups
+            .map(|(id, group)| (*id, group.members().voters.clone()))
+            .collect()
     }
 
     /// The group, which may have something to say after this.
@@ -206,9 +201,9 @@ impl Replicas {
     }
 
     /// Asks a group for its last committed index; see [`Group::ask_index`].
-    pub fn ask_index(&mut self, id: GroupId, number: u64) {
+    pub fn ask_index(&mut self, id: GroupId, number: u64, time: i64) {
         if let Some(group) = self.touch(id) {
-            group.ask_index(number);
+            group.ask_index(number, time);
         }
     }
 

@@ -1,10 +1,9 @@
-//! The time that the nodes of a cluster agree on: whoever leads next is never behind what an earlier leader has judged by.
+//! The time that the nodes of a cluster agree on, for each group: whoever leads it next is never behind what an earlier leader has judged by.
 //!
-//! Each node tells the others what its wall clock says, and *wishes* for the middle of all of them, so that one clock that is wrong is outvoted. A node uses a time
-//! when a majority of the voters of each group that it leads has heard the wish for it (of any of its groups, if it leads none), counting from the moment at which it
-//! knows that; from then on time runs on by itself. Whoever has heard a wish never wishes for less. A new leader has spoken with a majority, one of which has heard what
-//! the old one used. Nodes whose groups all have the same voters are exact in that; where voters differ, a node that cannot reach a majority of one of its groups goes on
-//! by an older agreement until it leads that group no more.
+//! Each node tells the others what its wall clock says, and *wishes* for the middle of all of them, so that one clock that is wrong is outvoted. A node uses a time for
+//! a group when a majority of the group's voters has heard the wish for it, counting from the moment at which it knows that; from then on time runs on by itself. Whoever
+//! has heard a wish never wishes for less. A new leader has spoken with a majority, one of which has heard what the old one used; when its first entry is committed, a
+//! majority has heard what it wishes for since. Members change one at a time, so that majorities before and after a change have somebody in common, too.
 //!
 //! All times are milliseconds. An offset is what must be added to this node's monotonic clock. It knows no clock itself.
 
@@ -12,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::NodeId;
+use super::{GroupId, NodeId};
 
 /// What goes with everything that one node sends another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,20 +23,8 @@ pub struct Times {
     heard: Option<i64>,
 }
 
-/// Sets of voters, each of them once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Voters {
-    /// Of groups that the node leads.
-    pub led: BTreeSet<Vec<NodeId>>,
-    /// Of all others that it has a replica of.
-    pub others: BTreeSet<Vec<NodeId>>,
-}
-
-impl Voters {
-    fn all(&self) -> impl Iterator<Item = &Vec<NodeId>> {
-        self.led.iter().chain(&self.others)
-    }
-}
+/// The voters of each group that a node has a replica of.
+pub type Voters = BTreeMap<GroupId, Vec<NodeId>>;
 
 #[derive(Default)]
 struct Peer {
@@ -51,14 +38,18 @@ struct Peer {
 
 pub struct SharedTime {
     node: NodeId,
-    /// The voters of the groups that the node has a replica of.
     groups: Voters,
+    /// What a majority of each set of voters has heard of, as an offset. Many groups have the same voters.
+    agreed: BTreeMap<Vec<NodeId>, Option<i64>>,
+    /// What is used for each group, as an offset.
+    used: BTreeMap<GroupId, i64>,
+    /// Whether a group uses another time since somebody asked for it.
+    is_news: bool,
     peers: BTreeMap<NodeId, Peer>,
     /// The highest wish that is known of, as an offset. Never rounded up: nodes would push each other ahead, a little with every message.
     floor: Option<i64>,
     /// The highest wish that another node has told, as a time.
     told: Option<i64>,
-    used: Option<i64>,
 }
 
 impl SharedTime {
@@ -67,59 +58,83 @@ impl SharedTime {
         Self {
             node,
             groups: Voters::default(),
+            agreed: BTreeMap::new(),
+            used: BTreeMap::new(),
+            is_news: false,
             peers: BTreeMap::new(),
             floor: None,
             told: None,
-            used: None,
         }
     }
 
     /// From now on these are the voters of the groups that the node has a replica of.
     pub fn set_groups(&mut self, groups: Voters) {
+        let sets: BTreeSet<&Vec<NodeId>> = groups.values().collect();
+        self.agreed.retain(|voters, _| sets.contains(voters));
+        for voters in sets {
+            self.agreed.entry(voters.clone()).or_default();
+        }
+        self.used.retain(|group, _| groups.contains_key(group));
         self.groups = groups;
+        self.use_agreed();
+    }
+
+    /// What a majority of some voters has heard of; `wish` is this node's own. `None`: not enough of them have heard of anything.
+    fn heard_by(&self, voters: &[NodeId], wish: Option<i64>) -> Option<i64> {
+        let heard = voters.iter().filter_map(|voter| match *voter == self.node {
+            // This node has heard of all that it wishes for.
+            true => Some(i64::MAX),
+            false => self.peers.get(voter)?.heard,
+        });
+        let mut heard: Vec<i64> = heard.collect();
+        heard.sort_unstable_by(|one, other| other.cmp(one));
+        match heard.get(voters.len() / 2) {
+            Some(&i64::MAX) => wish,
+            heard => heard.copied(),
+        }
+    }
+
+    /// Uses what majorities have heard of; `wish` is this node's own, as an offset.
+    fn agree(&mut self, wish: Option<i64>) {
+        let agreed = self.agreed.iter();
+        let later: Vec<(Vec<NodeId>, Option<i64>)> = agreed
+            .map(|(voters, before)| (voters, before, self.heard_by(voters, wish)))
+            .filter(|(_, before, now)| now > before)
+            .map(|(voters, _, now)| (voters.clone(), now))
+            .collect();
+        if !later.is_empty() {
+            self.agreed.extend(later);
+            self.use_agreed();
+        }
+    }
+
+    fn use_agreed(&mut self) {
+        for (group, voters) in &self.groups {
+            let Some(agreed) = self.agreed.get(voters).copied().flatten() else {
+                continue;
+            };
+            let used = self.used.entry(*group).or_insert(i64::MIN);
+            self.is_news |= agreed > *used;
+            *used = agreed.max(*used);
+        }
+    }
+
+    /// What to add to the monotonic clock for a group; `None` until there is agreement.
+    pub fn offset(&self, group: GroupId) -> Option<i64> {
+        self.used.get(&group).copied()
+    }
+
+    /// The offsets of all groups that have one, if any of them is new.
+    pub fn take_news(&mut self) -> Option<&BTreeMap<GroupId, i64>> {
+        std::mem::take(&mut self.is_news).then_some(&self.used)
     }
 
     /// Whether a majority of the voters of some group was heard of.
     fn is_in_touch(&self) -> bool {
-        self.groups.all().any(|voters| {
+        self.agreed.keys().any(|voters| {
             let known = |voter: &&NodeId| **voter == self.node || self.peers.contains_key(voter);
             voters.iter().filter(known).count() > voters.len() / 2
         })
-    }
-
-    /// What a majority of the voters of a group has heard of, as an offset. `None`: not enough of them have heard of anything.
-    fn heard_by(&self, voters: &[NodeId]) -> Option<i64> {
-        let others = voters.iter().filter(|voter| **voter != self.node);
-        let mut heard: Vec<i64> = others
-            .filter_map(|voter| self.peers.get(voter)?.heard)
-            .collect();
-        heard.sort_unstable_by(|one, other| other.cmp(one));
-        let majority = voters.len() / 2 + 1;
-        // This node has heard of all that it wishes for.
-        match majority - usize::from(voters.contains(&self.node)) {
-            0 => Some(i64::MAX),
-            others => heard.get(others - 1).copied(),
-        }
-    }
-
-    /// Uses the time that all groups which this node leads have heard of; `wish` is this node's own, as an offset.
-    fn agree(&mut self, wish: Option<i64>) {
-        let heard = |voters: &Vec<NodeId>| match voters.is_empty() {
-            true => None,
-            false => self.heard_by(voters),
-        };
-        let led = self.groups.led.iter().filter_map(heard).min();
-        let heard = led.or_else(|| self.groups.others.iter().filter_map(heard).max());
-        let agreed = match heard {
-            Some(i64::MAX) => wish,
-            agreed => agreed,
-        };
-        self.used = self.used.max(agreed);
-    }
-
-    /// What to add to the monotonic clock; `None` until there is agreement.
-    pub fn offset(&self) -> Option<i64> {
-        self.used
     }
 
     /// The middle of all clocks that are known of; of two the earlier.
@@ -128,7 +143,7 @@ impl SharedTime {
         if !self.is_in_touch() {
             return None;
         }
-        let voters: BTreeSet<&NodeId> = self.groups.all().flatten().collect();
+        let voters: BTreeSet<&NodeId> = self.agreed.keys().flatten().collect();
         let members = self.peers.iter().filter(|(node, _)| voters.contains(node));
         let mut walls: Vec<i64> = members.map(|(_, peer)| peer.wall).collect();
         walls.push(own);
@@ -186,22 +201,21 @@ mod tests {
         now
     }
 
-    fn led(groups: &[&[NodeId]]) -> Voters {
-        Voters {
-            led: groups.iter().map(|voters| voters.to_vec()).collect(),
-            others: BTreeSet::new(),
-        }
-    }
+    const GROUP: GroupId = GroupId::META;
+    const OTHER: GroupId = GroupId {
+        container: 1 << 32 | 1,
+        range: 0,
+    };
 
-    /// A node that leads groups with these voters.
-    fn node(node: NodeId, groups: &[&[NodeId]]) -> SharedTime {
+    /// A node that has replicas of groups with these voters.
+    fn node(node: NodeId, groups: &[(GroupId, &[NodeId])]) -> SharedTime {
         let mut time = SharedTime::new(node);
-        time.set_groups(led(groups));
+        time.set_groups(groups.iter().map(|(id, all)| (*id, all.to_vec())).collect());
         time
     }
 
     fn three() -> [SharedTime; 3] {
-        [0, 1, 2].map(|number| node(number, &[&[0, 1, 2]]))
+        [0, 1, 2].map(|number| node(number, &[(GROUP, &[0, 1, 2])]))
     }
 
     #[test]
@@ -210,7 +224,7 @@ mod tests {
             let mut nodes = three();
             talk(&mut nodes, &[1_000, 1_040, wrong], 0, 20);
             for node in &nodes {
-                let offset = node.offset().unwrap();
+                let offset = node.offset(GROUP).unwrap();
                 // An answer takes a round.
                 assert!((800..=1_040).contains(&offset), "{offset}");
             }
@@ -222,9 +236,9 @@ mod tests {
         let mut nodes = three();
         let now = talk(&mut nodes, &[0, 0, 0], 0, 20);
         let now = talk(&mut nodes, &[60_000, 60_000, 0], now, 20);
-        assert!(nodes.iter().all(|node| node.offset() > Some(59_000)));
+        assert!(nodes.iter().all(|node| node.offset(GROUP) > Some(59_000)));
         talk(&mut nodes, &[0, 0, 0], now, 300);
-        assert!(nodes.iter().all(|node| node.offset() > Some(59_000)));
+        assert!(nodes.iter().all(|node| node.offset(GROUP) > Some(59_000)));
     }
 
     #[test]
@@ -236,7 +250,7 @@ mod tests {
         let times = second.tell(0, now, now + 60_000);
         first.hear(1, times, now);
         let _ = first.tell(1, now, now + 60_000);
-        assert!(first.offset() < Some(1_000));
+        assert!(first.offset(GROUP) < Some(1_000));
         assert!(first.floor > Some(59_000), "it wishes for it");
     }
 
@@ -257,7 +271,7 @@ mod tests {
             }
         }
         for (number, node) in nodes.iter().enumerate() {
-            let time = node.offset().unwrap() + millis(number, micros);
+            let time = node.offset(GROUP).unwrap() + millis(number, micros);
             let ahead = time - micros.div_euclid(1_000);
             assert!((-10..=2).contains(&ahead), "{ahead} ms");
         }
@@ -265,43 +279,47 @@ mod tests {
 
     #[test]
     fn without_a_majority_there_is_no_agreement() {
-        let mut alone = node(0, &[&[0, 1, 2]]);
+        let mut alone = node(0, &[(GROUP, &[0, 1, 2])]);
         assert_eq!(alone.tell(1, 0, 77).wish, None);
-        assert_eq!(alone.offset(), None);
+        assert_eq!(alone.offset(GROUP), None);
         assert_eq!(SharedTime::new(1).tell(2, 0, 77).wish, None);
     }
 
     #[test]
-    fn a_time_is_used_only_when_every_group_that_is_led_has_heard_of_it() {
-        let (one, other) = ([0, 1, 2], [0, 3, 4]);
+    fn each_group_has_the_time_that_its_own_voters_have_heard_of() {
+        let (one, other) = ((GROUP, &[0, 1, 2][..]), (OTHER, &[0, 3, 4][..]));
         let mut nodes = [
-            node(0, &[&one, &other]),
-            node(1, &[&one]),
-            node(2, &[&one]),
-            node(3, &[&other]),
-            node(4, &[&other]),
+            node(0, &[one, other]),
+            node(1, &[one]),
+            node(2, &[one]),
+            node(3, &[other]),
+            node(4, &[other]),
         ];
         let now = talk(&mut nodes, &[0; 5], 0, 20);
-        let before = nodes[0].offset();
+        let before = nodes[0].offset(OTHER);
+        assert!(before.is_some());
         // Only the first three hear each other from now on, and their clocks jump.
         talk(&mut nodes[..3], &[60_000; 3], now, 20);
+        assert!(nodes[0].offset(GROUP) > Some(59_000));
+        assert!(nodes[1].offset(GROUP) > Some(59_000));
         assert_eq!(
-            nodes[0].offset(),
+            nodes[0].offset(OTHER),
             before,
-            "a leader of the other group may not know of it"
+            "the next leader of that group may not know of it"
         );
-        assert!(nodes[1].offset() > Some(59_000));
-        // Who leads neither of them follows either.
-        nodes[0].set_groups(Voters {
-            led: BTreeSet::new(),
-            others: [one.to_vec(), other.to_vec()].into(),
-        });
-        talk(&mut nodes[..3], &[60_000; 3], now + 2_000, 20);
-        assert!(nodes[0].offset() > Some(57_000));
-        // Who has never been heard of in the other group need not wait for it.
-        let mut fresh = [node(0, &[&one, &other]), node(1, &[&one]), node(2, &[&one])];
-        talk(&mut fresh, &[0; 3], 0, 20);
-        assert!(fresh[0].offset().is_some());
+        assert_eq!(nodes[1].offset(OTHER), None);
+    }
+
+    #[test]
+    fn a_group_whose_voters_change_keeps_the_time_it_has() {
+        let mut nodes = three();
+        talk(&mut nodes, &[60_000; 3], 0, 20);
+        let used = nodes[0].offset(GROUP);
+        assert!(nodes[0].take_news().is_some());
+        nodes[0].set_groups([(GROUP, vec![0, 1, 2, 3]), (OTHER, vec![0, 3])].into());
+        assert_eq!(nodes[0].offset(GROUP), used);
+        assert_eq!(nodes[0].offset(OTHER), None, "nobody has heard of it there");
+        assert!(nodes[0].take_news().is_none());
     }
 
     #[test]
@@ -310,7 +328,7 @@ mod tests {
         let now = talk(&mut nodes, &[0, 0, 0], 0, 20);
         let [first, second, third] = &mut nodes;
         for node in [&mut *first, &mut *second] {
-            node.set_groups(led(&[&[0, 1]]));
+            node.set_groups([(GROUP, vec![0, 1])].into());
         }
         let times = third.tell(0, now, now + 60_000);
         first.hear(2, times, now);
@@ -321,8 +339,8 @@ mod tests {
 
     #[test]
     fn a_cluster_of_one_agrees_with_itself() {
-        let mut alone = node(1, &[&[1]]);
+        let mut alone = node(1, &[(GROUP, &[1])]);
         alone.tell(2, 10, 77);
-        assert_eq!(alone.offset(), Some(67));
+        assert_eq!(alone.offset(GROUP), Some(67));
     }
 }

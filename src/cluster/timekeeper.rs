@@ -1,9 +1,15 @@
-//! Keeps the time that the nodes agree on: reads this node's clocks, and tells whoever gives out the time.
+//! Keeps the time that the nodes agree on: reads this node's clocks, and tells whoever gives out the time of a group.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+};
 
 use super::{
-    NodeId,
+    GroupId, NodeId,
     shared_time::{SharedTime, Times, Voters},
 };
 
@@ -11,50 +17,84 @@ use super::{
 pub trait Clocks: Send + Sync {
     fn monotonic(&self) -> i64;
     fn wall(&self) -> i64;
-    /// The time is from now on the monotonic clock and this offset.
-    fn steer(&self, offset: i64);
+    /// The offset of a group that has no time yet.
+    fn offset(&self) -> Offset;
 }
+
+/// What to add to the monotonic clock of this node to get the time of a group.
+pub type Offset = Arc<AtomicI64>;
 
 pub struct Timekeeper {
     clocks: Box<dyn Clocks>,
-    shared: Mutex<SharedTime>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    shared: SharedTime,
+    offsets: BTreeMap<GroupId, Offset>,
+}
+
+impl Inner {
+    fn spread_news(&mut self) {
+        for (group, offset) in self.shared.take_news().into_iter().flatten() {
+            if let Some(shown) = self.offsets.get(group) {
+                shown.store(*offset, Ordering::Relaxed);
+            }
+        }
+    }
 }
 
 impl Timekeeper {
     pub fn new(clocks: Box<dyn Clocks>, node: NodeId) -> Self {
         Self {
             clocks,
-            shared: Mutex::new(SharedTime::new(node)),
+            inner: Mutex::new(Inner {
+                shared: SharedTime::new(node),
+                offsets: BTreeMap::new(),
+            }),
         }
     }
 
     /// From now on these are the voters of the groups that the node has a replica of.
     pub fn set_groups(&self, groups: Voters) {
-        self.shared().set_groups(groups);
+        let mut inner = self.inner();
+        inner.shared.set_groups(groups);
+        inner.spread_news();
     }
 
-    fn shared(&self) -> MutexGuard<'_, SharedTime> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time of a group, from now on.
+    pub fn offset(&self, group: GroupId) -> Offset {
+        let mut inner = self.inner();
+        // Those that nobody looks at any more go.
+        inner
+            .offsets
+            .retain(|_, offset| Arc::strong_count(offset) > 1);
+        let known = inner.shared.offset(group);
+        let offset = inner.offsets.entry(group);
+        let offset = offset.or_insert_with(|| self.clocks.offset());
+        if let Some(known) = known {
+            offset.store(known, Ordering::Relaxed);
+        }
+        Arc::clone(offset)
     }
 
     /// What goes with a parcel for a node.
     pub fn tell(&self, to: NodeId) -> Times {
-        let mut shared = self.shared();
-        let times = shared.tell(to, self.clocks.monotonic(), self.clocks.wall());
-        self.steer(&shared);
+        let mut inner = self.inner();
+        let (monotonic, wall) = (self.clocks.monotonic(), self.clocks.wall());
+        let times = inner.shared.tell(to, monotonic, wall);
+        inner.spread_news();
         times
     }
 
     /// What came with a parcel; before anything is made of the parcel.
     pub fn hear(&self, from: NodeId, times: Times) {
-        let mut shared = self.shared();
-        shared.hear(from, times, self.clocks.monotonic());
-        self.steer(&shared);
-    }
-
-    fn steer(&self, shared: &SharedTime) {
-        if let Some(offset) = shared.offset() {
-            self.clocks.steer(offset);
-        }
+        let mut inner = self.inner();
+        inner.shared.hear(from, times, self.clocks.monotonic());
+        inner.spread_news();
     }
 }

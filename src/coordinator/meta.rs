@@ -258,7 +258,7 @@ impl Meta {
         loop {
             let asked = Instant::now();
             let renewed = async {
-                let index = self.driver.read_index(GroupId::META).await?;
+                let index = self.driver.read_index(GroupId::META).await?.index;
                 while self.applied.load(Ordering::Acquire) < index
                     || table.load().catalog.version < self.version.load(Ordering::Acquire)
                 {
@@ -291,6 +291,11 @@ fn unknown() -> Error {
 }
 
 impl StateMachine for Meta {
+    /// Nothing in a catalog expires.
+    fn now(&self) -> i64 {
+        0
+    }
+
     fn apply(&self, entries: Vec<Committed>) -> Result<(), EngineError> {
         // The last one is all that counts: it was decided on top of those before it.
         if let Some(entry) = entries.iter().rfind(|entry| !entry.data.is_empty()) {

@@ -40,15 +40,35 @@ fn freshness(level: Consistency) -> Freshness {
     }
 }
 
+/// A read that may be answered.
+#[derive(Default)]
+pub struct Readable {
+    /// Shards that were asked for what is newest, and times that had come for their groups then.
+    newest: Vec<(Arc<ShardHandle>, i64)>,
+}
+
+impl Readable {
+    /// What was read may be told: nobody who asks for what is newest after that judges by an earlier time.
+    pub async fn settle(self) -> Result<()> {
+        if self.newest.is_empty() {
+            return Ok(());
+        }
+        let settled = self.newest.iter();
+        let settled = settled.map(|(shard, sure)| shard.settle(*sure));
+        Box::pin(try_join_all(settled)).await?;
+        Ok(())
+    }
+}
+
 /// Waits until shards of a container may answer a read. A node of its own may at once: what a cluster waits for is kept out of its way.
 pub async fn await_readable(
     call: &Call<'_>,
     container: &ContainerRoute,
     shards: impl FnOnce() -> Result<Vec<Arc<ShardHandle>>>,
-) -> Result<()> {
+) -> Result<Readable> {
     let level = level(call)?;
     if call.worker.shared.member.is_none() {
-        return Ok(());
+        return Ok(Readable::default());
     }
     Box::pin(await_replicas(call, container, shards()?, level)).await
 }
@@ -58,9 +78,9 @@ async fn await_replicas(
     container: &ContainerRoute,
     shards: Vec<Arc<ShardHandle>>,
     level: Consistency,
-) -> Result<()> {
+) -> Result<Readable> {
     let freshness = freshness(level);
-    try_join_all(shards.iter().map(|shard| shard.freshen(freshness))).await?;
+    let sure = try_join_all(shards.iter().map(|shard| shard.freshen(freshness))).await?;
     // The node's right to answer rests on the catalog as it stands now, not as it stood when the request came.
     let table = call.table();
     let now = table.container(&container.database, &container.id)?;
@@ -69,6 +89,12 @@ async fn await_replicas(
     match shards.iter().find(|shard| lags(shard)) {
         // A change of the default is on its way.
         Some(_) => Err(Error::elsewhere(None)),
-        None => Ok(()),
+        None => {
+            let newest = shards.into_iter().zip(sure);
+            let newest = newest.filter_map(|(shard, sure)| Some((shard, sure?)));
+            Ok(Readable {
+                newest: newest.collect(),
+            })
+        }
     }
 }

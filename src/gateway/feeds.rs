@@ -125,7 +125,8 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
         keys: EpkRange::full(),
         range_id: None,
     });
-    consistency::await_readable(call, &container, || Ok(scope.shards(&container))).await?;
+    let shards = || Ok(scope.shards(&container));
+    let readable = consistency::await_readable(call, &container, shards).await?;
     let page = ReadPage {
         scope,
         continuation: text(call.request, &headers::CONTINUATION)
@@ -139,6 +140,7 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
         value: page,
         served,
     } = call.worker.router.send(page).await.map_err(gone)??;
+    readable.settle().await?;
     call.watch.hands_out(page.first_due);
     let body = respond::feed(
         &container.rid_text,
@@ -184,7 +186,8 @@ pub async fn changes(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> 
         ))
     })?;
     let mut start = feed_start(call)?;
-    consistency::await_readable(call, &container, || Ok(scope.shards(&container))).await?;
+    let shards = || Ok(scope.shards(&container));
+    let readable = consistency::await_readable(call, &container, shards).await?;
     loop {
         let request = ReadChanges {
             container: Arc::clone(&container),
@@ -202,6 +205,7 @@ pub async fn changes(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> 
             start = Start::After(page.after);
             continue;
         }
+        readable.settle().await?;
         call.watch.hands_out(page.first_due);
         let wrapped = call
             .request

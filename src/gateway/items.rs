@@ -43,7 +43,7 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     let key = partition_key(call, &container)?;
     let place = place(&container, &key);
     let shard = || Ok(vec![Arc::clone(container.shard_of(&place)?)]);
-    consistency::await_readable(call, &container, shard).await?;
+    let readable = consistency::await_readable(call, &container, shard).await?;
     let id = match container.id == coll {
         true => Cow::Borrowed(id),
         false => Box::pin(addressed_id(&container, &place, coll, id)).await?,
@@ -58,6 +58,7 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     // Requests that other connections have sent meanwhile are taken in first, so that their answers can leave together.
     tokio::task::yield_now().await;
     let Answer { value, served } = Router::read(&request)?;
+    readable.settle().await?;
     call.watch
         .hands_out(value.as_ref().ok().and_then(|done| done.due));
     Ok(answer(call, &container, value, &served, false))

@@ -19,13 +19,13 @@ use super::{Failure, listen};
 use crate::{
     clock::{self, Clock},
     cluster::{
-        NodeId,
+        GroupId, NodeId,
         handshake::{ANYBODY, ClusterKey, Identity, cluster_id},
         join::{self, NotIn, Wish},
         log_store::LogStore,
         member::{Answers, Member, Place, Reply},
         snapshots::Snapshots,
-        timekeeper::Clocks,
+        timekeeper::{Clocks, Offset, Timekeeper},
     },
     config::{Cluster, ExitCode, Settings},
     coordinator::{Coordinator, catalog_file, meta::Meta},
@@ -48,12 +48,13 @@ pub struct Joined {
     pub founders: BTreeMap<NodeId, String>,
     pub log: Arc<LogStore>,
     pub snapshots: Arc<Snapshots>,
+    pub time: Arc<Timekeeper>,
     pub sent_on: server::SentOn,
     /// Takes the orders that other nodes pass on, as soon as it is there.
     pub coordinator: Arc<OnceLock<Addr<Coordinator>>>,
 }
 
-/// What the cluster needs to know of this node's clock, and what it does to it.
+/// What the cluster needs to know of this node's clock.
 struct NodeClocks(Clock);
 
 impl Clocks for NodeClocks {
@@ -65,8 +66,8 @@ impl Clocks for NodeClocks {
         i64::try_from(clock::wall().as_millis()).unwrap_or(i64::MAX)
     }
 
-    fn steer(&self, offset: i64) {
-        self.0.steer(offset);
+    fn offset(&self) -> Offset {
+        clock::unsteered()
     }
 }
 
@@ -281,7 +282,8 @@ pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, F
     };
     let (log, snapshots) = open_logs(settings)?;
     let (asked, sent_on) = mpsc::channel(SENT_ON_MAX);
-    clock.await_steering();
+    let time = Arc::new(Timekeeper::new(Box::new(NodeClocks(clock.clone())), node));
+    clock.steer_by(time.offset(GroupId::META));
     let coordinator = Arc::new(OnceLock::<Addr<Coordinator>>::new());
     let (commander, doorkeeper) = (Arc::clone(&coordinator), Arc::clone(&coordinator));
     let admitting = Arc::new(OnceLock::<Arc<Member>>::new());
@@ -308,7 +310,7 @@ pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, F
         listener,
         disk: Arc::clone(&log) as _,
         snapshots: Arc::clone(&snapshots),
-        clocks: Box::new(NodeClocks(clock)),
+        time: Arc::clone(&time),
     };
     let (started, member) = oneshot::channel();
     Arbiter::new().spawn_fn(move || {
@@ -323,6 +325,7 @@ pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, F
                 founders,
                 log,
                 snapshots,
+                time,
                 sent_on,
                 coordinator,
             })

@@ -11,7 +11,10 @@ use std::{
 use tokio::{sync::oneshot, time::timeout};
 
 use super::{host::ShardHandle, replica::Replica};
-use crate::model::error::{Error, Result};
+use crate::{
+    cluster::group::ReadAt,
+    model::error::{Error, Result},
+};
 
 /// How long a reader waits for a majority to confirm what is newest, and for this replica to have it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -26,6 +29,9 @@ pub enum Freshness {
     /// All that anybody was told of before the reader asked.
     Newest,
 }
+
+/// A time that had come for the whole group when a reader asked for what is newest; `None`: the reader wanted less, or there is one node only.
+pub type SureTime = Option<i64>;
 
 /// What a replica knows of how new it is.
 pub(super) struct Currency {
@@ -115,9 +121,21 @@ impl Currency {
     }
 }
 
+/// No majority answers for long.
+fn unconfirmed() -> Error {
+    Error::unavailable(
+        "no majority of the replicas confirms what is newest in the partition key range; try again",
+    )
+}
+
 impl Replica {
+    async fn newest(&self) -> Result<ReadAt> {
+        let answer = timeout(PATIENCE, self.driver.read_index(self.group)).await;
+        answer.ok().flatten().ok_or_else(unconfirmed)
+    }
+
     /// Waits until this replica is as new as a reader wants.
-    async fn freshen(&self, freshness: Freshness) -> Result<()> {
+    async fn freshen(&self, freshness: Freshness) -> Result<SureTime> {
         let lease = self.driver.lease();
         let epoch = lease.epoch();
         if !lease.holds() {
@@ -125,15 +143,11 @@ impl Replica {
         }
         let asked = Instant::now();
         if self.currency.is(freshness, epoch, asked) {
-            return Ok(());
+            return Ok(None);
         }
-        let unconfirmed = || {
-            Error::unavailable(
-                "no majority of the replicas confirms what is newest in the partition key range; try again",
-            )
-        };
-        let index = timeout(PATIENCE, self.driver.read_index(self.group)).await;
-        let index = index.ok().flatten().ok_or_else(unconfirmed)?;
+        let ReadAt {
+            index, time, sure, ..
+        } = self.newest().await?;
         let reached = timeout(PATIENCE, self.currency.reach(index)).await;
         reached.map_err(|_| {
             Error::unavailable(format!(
@@ -145,18 +159,46 @@ impl Replica {
             return Err(Error::elsewhere(None));
         }
         self.currency.confirm(asked, index, epoch);
-        Ok(())
+        if freshness != Freshness::Newest {
+            return Ok(None);
+        }
+        // A majority of the voters has heard of the leader's time, so it holds here, too.
+        self.view()?.clock.raise(time);
+        Ok(Some(sure))
+    }
+
+    /// Waits until the time by which a reader has judged here has come for the whole group; `sure` is one that has.
+    async fn settle(&self, mut sure: i64) -> Result<()> {
+        let judged = self.view()?.clock.now();
+        let settled = async {
+            while sure < judged {
+                sure = self.newest().await?.sure;
+            }
+            Ok(())
+        };
+        timeout(PATIENCE, settled)
+            .await
+            .map_err(|_| unconfirmed())?
     }
 }
 
 impl ShardHandle {
     /// Waits until what can be read here is as new as a reader wants. On a node of its own it always is.
-    pub async fn freshen(&self, freshness: Freshness) -> Result<()> {
+    pub async fn freshen(&self, freshness: Freshness) -> Result<SureTime> {
         match self.replica() {
-            None => Ok(()),
+            None => Ok(None),
             // The others fill it; until then they answer.
             Some(replica) if !replica.is_filled() => Err(self.elsewhere(&self.peers)),
             Some(replica) => replica.freshen(freshness).await,
+        }
+    }
+
+    /// Waits until nobody who asks for what is newest from now on judges by an earlier time than somebody who has read here. A second ends seldom between the question and
+    /// the answer; then this asks once more.
+    pub async fn settle(&self, sure: i64) -> Result<()> {
+        match self.replica() {
+            None => Ok(()),
+            Some(replica) => replica.settle(sure).await,
         }
     }
 }

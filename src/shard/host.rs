@@ -29,7 +29,10 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    cluster::{GroupId, NodeId, driver::Driver, group_log::Begin, snapshots::Snapshots},
+    cluster::{
+        GroupId, NodeId, driver::Driver, group_log::Begin, snapshots::Snapshots,
+        timekeeper::Timekeeper,
+    },
     model::{
         catalog::Catalog,
         error::{Error, Result},
@@ -73,6 +76,7 @@ pub struct ShardHost {
 pub struct Groups {
     pub driver: Driver,
     pub snapshots: Arc<Snapshots>,
+    pub time: Arc<Timekeeper>,
     /// Whether a node is connected to this one.
     pub connected: Box<dyn Fn(NodeId) -> bool + Send + Sync>,
     /// The version of the catalog that filled this node when it had nothing; 0 if none did.
@@ -290,7 +294,16 @@ impl ShardHost {
             Some(state) => state,
             None => begin(&engine, facts, default, policy)?,
         };
-        let view = ShardView::new(facts.clone(), Arc::new(engine), self.clock.clone(), state);
+        let clock = match &self.groups {
+            None => self.clock.clone(),
+            Some(groups) => {
+                let clock = self.clock.of_group(groups.time.offset(group_of(facts)));
+                // Not behind the log, whatever the nodes have heard of each other by now.
+                clock.raise(state.ts);
+                clock
+            }
+        };
+        let view = ShardView::new(facts.clone(), Arc::new(engine), clock, state);
         let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         view.counters
             .recovery_micros

@@ -148,7 +148,7 @@ impl Replica {
         self.filled.load(Ordering::Acquire)
     }
 
-    fn view(&self) -> Result<Arc<ShardView>, EngineError> {
+    pub(super) fn view(&self) -> Result<Arc<ShardView>, EngineError> {
         let missing = || EngineError::Io("the engine of the shard is being replaced".into());
         self.view.load_full().ok_or_else(missing)
     }
@@ -390,6 +390,10 @@ impl StateMachine for Replica {
             }
         }
         Ok(())
+    }
+
+    fn now(&self) -> i64 {
+        self.view().map_or(i64::MIN, |view| view.clock.now())
     }
 
     fn sync(&self) -> Result<(), EngineError> {

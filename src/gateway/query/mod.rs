@@ -185,7 +185,8 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
         },
         None => return Err(cross_partition_disabled()),
     };
-    consistency::await_readable(call, &container, || Ok(scope.shards(&container))).await?;
+    let shards = || Ok(scope.shards(&container));
+    let readable = consistency::await_readable(call, &container, shards).await?;
     // Held until the answer is there: a client that goes away drops it, and the work stops.
     let alive = Arc::new(());
     let run = RunQuery {
@@ -209,6 +210,7 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
         served,
     } = run_to_page(call, run).await?;
     drop(alive);
+    readable.settle().await?;
     call.watch.hands_out(page.first_due);
     let body = respond::feed(&container.rid_text, "Documents", page.rows.iter());
     let charge = charge::query(page.work.examined, page.rows.bytes());

@@ -11,8 +11,13 @@ use tempfile::TempDir;
 use super::bench::{START, Want, epk, facts, small_resources, temporary_folder};
 use crate::shard::view::Page;
 use crate::{
-    clock::Clock,
-    cluster::{driver::Driver, log_store::LogStore, snapshots::Snapshots},
+    clock::{self, Clock},
+    cluster::{
+        driver::Driver,
+        log_store::LogStore,
+        snapshots::Snapshots,
+        timekeeper::{Clocks, Offset, Timekeeper},
+    },
     model::{epk::EpkRange, error::Result, indexing_policy::IndexingPolicy, ttl::DefaultTtl},
     shard::{
         commit::Reply,
@@ -43,6 +48,23 @@ pub fn run(test: impl Future<Output = ()>) {
     });
 }
 
+/// Clocks of a node that is alone: the time is the node's own.
+struct NoAgreement;
+
+impl Clocks for NoAgreement {
+    fn monotonic(&self) -> i64 {
+        0
+    }
+
+    fn wall(&self) -> i64 {
+        0
+    }
+
+    fn offset(&self) -> Offset {
+        clock::unsteered()
+    }
+}
+
 impl Node {
     pub fn start(folder: &Path) -> Self {
         Self::with_admission(folder, ROOMY)
@@ -61,6 +83,7 @@ impl Node {
         let groups = Groups {
             driver: Driver::new().0,
             snapshots: Arc::new(snapshots.expect("a folder")),
+            time: Arc::new(Timekeeper::new(Box::new(NoAgreement), 1)),
             connected: Box::new(|_| false),
             filled: Box::new(move || filled),
         };

@@ -23,7 +23,7 @@ use expiry::Expiry;
 use network::{Network, Weather};
 use node::{Fetch, Node, Waiting, Watch, value_of};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
-use readers::Readers;
+use readers::{Readers, grains};
 use sessions::{CLIENTS, Sessions};
 use splits::{PARENT, PARTS, Splitting, splits};
 
@@ -31,17 +31,14 @@ use raft::eraftpb::MessageType;
 
 use super::super::{
     GroupId, NodeId,
-    group::Aim,
-    group_log::{Announced, BEGINNING, Begin, Members},
+    group::{self, Aim, ReadAt},
+    group_log::{Announced, Begin, Members},
 };
 
 const SEEDS_USUALLY: u64 = 20;
 /// Moments with faults.
 const STORM: u64 = 6_000;
 const NODES: NodeId = 5;
-/// By how many milliseconds a leader may be behind an earlier one when members have changed: new ones hear of a time a message late, and a node that leads groups with
-/// different voters waits for all of them, until it has lost those that it cannot reach.
-const LATE_MAX: i64 = 2_000;
 /// Moments between two times at which a node tells all others what it knows of the time.
 const TELL: u64 = 100;
 /// Moments after which a node withdraws what it offers, about.
@@ -71,6 +68,8 @@ struct Broken {
     careless_sessions: bool,
     /// Leaders judge by their own clocks.
     own_clocks: bool,
+    /// Strong reads are judged by the time of the node that answers them.
+    hasty_times: bool,
     /// Nodes purge by their own clocks.
     hasty_purges: bool,
     /// Who has its group split goes on deciding.
@@ -82,6 +81,7 @@ const SOUND: Broken = Broken {
     hasty_reads: false,
     careless_sessions: false,
     own_clocks: false,
+    hasty_times: false,
     hasty_purges: false,
     heedless_splits: false,
 };
@@ -174,7 +174,7 @@ impl Simulation {
             history: BTreeMap::new(),
             leaders: BTreeMap::new(),
             acknowledged: BTreeMap::new(),
-            readers: Readers::default(),
+            readers: Readers::new(broken.hasty_times),
             sessions: Sessions::default(),
             expiry: Expiry::default(),
             judged: BTreeMap::new(),
@@ -457,7 +457,7 @@ impl Simulation {
                 continue;
             };
             node.watch.hear(arrived.from, arrived.times, self.now);
-            let Some((group, message)) = arrived.message else {
+            let Some((group, mut message)) = arrived.message else {
                 continue;
             };
             let announced = message.get_msg_type() == MessageType::MsgSnapshot;
@@ -478,6 +478,8 @@ impl Simulation {
                     }),
                 }
             } else {
+                let time = || node.watch.time(group, self.now).unwrap_or(i64::MIN);
+                group::stamp(&mut message, time);
                 replicas.step(group, message);
             }
         }
@@ -533,16 +535,13 @@ impl Simulation {
             let time = if self.broken.own_clocks {
                 Some(node.watch.wall(self.now))
             } else {
-                node.watch.time(self.now)
+                node.watch.time(group, self.now)
             };
             let Some(time) = time else {
                 return Err(format!("node {} leads {group} without a time", node.id));
             };
-            let replica = node.replicas.as_ref().and_then(|all| all.group(group));
-            let changed = replica.is_some_and(|one| one.members().since > BEGINNING.index);
-            let late = if changed { LATE_MAX } else { 0 };
             let judged = self.judged.entry(group).or_insert((term, time));
-            if term > judged.0 && time + late < judged.1 {
+            if term > judged.0 && time < judged.1 {
                 return Err(format!(
                     "node {} judges {group} by {time} in term {term}, an earlier leader by {}",
                     node.id, judged.1
@@ -568,12 +567,12 @@ impl Simulation {
         if node.paused_until > self.now || node.replicas.is_none() {
             return;
         }
-        let time = match self.broken.hasty_purges {
-            true => Some(node.watch.wall(self.now)),
-            false => node.watch.time(self.now),
-        };
-        if let Some(time) = time {
-            for machine in node.machines.values_mut() {
+        for (group, machine) in &mut node.machines {
+            let time = match self.broken.hasty_purges {
+                true => Some(node.watch.wall(self.now)),
+                false => node.watch.time(*group, self.now),
+            };
+            if let Some(time) = time {
                 self.expiry.purge(machine, time);
             }
         }
@@ -632,7 +631,8 @@ impl Simulation {
         if let Ok(index) = replicas.propose(group, role.term, data) {
             let told = self.acknowledged.range((group, 0)..=(group, u64::MAX));
             self.sessions.propose(group, value);
-            if let Some(time) = node.watch.time(self.now) {
+            let time = node.watch.time(group, self.now);
+            if let Some(time) = time {
                 let lives = self.rng.random_range(0..LIFE_MAX);
                 self.expiry.propose(value, time + lives);
             }
@@ -642,6 +642,8 @@ impl Simulation {
                 index,
                 value,
                 after: told.map(|((_, index), _)| *index).next_back().unwrap_or(0),
+                judged: grains(time.unwrap_or(i64::MIN)),
+                not_before: self.readers.told_time(group),
             });
         }
     }
@@ -657,13 +659,20 @@ impl Simulation {
         let told = self.acknowledged.range((group, 0)..=(group, u64::MAX));
         let told = told.map(|((_, index), _)| *index).next_back().unwrap_or(0);
         let number = self.readers.begin(group, node.id, told);
+        let time = node.watch.time(group, self.now).unwrap_or(i64::MIN);
         if !self.broken.hasty_reads {
-            replicas.ask_index(group, number);
+            replicas.ask_index(group, number, time);
         } else if node.roles.get(&group).is_some_and(|role| role.leads) {
             let index = replicas
                 .group(group)
                 .map_or(0, |group| group.commit_index());
-            self.readers.may_read(group, node.id, number, index);
+            let answer = ReadAt {
+                number,
+                index,
+                time,
+                sure: time,
+            };
+            self.readers.may_read(group, node.id, answer);
         }
     }
 
@@ -742,7 +751,7 @@ impl Simulation {
         }
         for (group, read) in round.reads {
             let id = self.nodes[at].id;
-            self.readers.may_read(group, id, read.number, read.index);
+            self.readers.may_read(group, id, read);
         }
         for (group, index) in round.restored {
             // The log goes on from the copy; whether the state machine does so now or at the next start must make no difference.
@@ -777,7 +786,13 @@ impl Simulation {
                 .machines
                 .get(&group)
                 .map_or(0, |machine| machine.index());
-            self.readers.read(group, node.id, applied)?;
+            let time = node.watch.time(group, self.now);
+            let again = self.readers.read((group, node.id), applied, time)?;
+            if let Some(replicas) = &mut self.nodes[at].replicas {
+                for number in again {
+                    replicas.ask_index(group, number, time.unwrap_or(i64::MIN));
+                }
+            }
         }
         Ok(())
     }
@@ -838,6 +853,13 @@ impl Simulation {
                     waiting.value, waiting.after
                 ));
             }
+            if waiting.judged < waiting.not_before {
+                return Err(format!(
+                    "{} was decided by {}, others were told of {} before",
+                    waiting.value, waiting.judged, waiting.not_before
+                ));
+            }
+            self.readers.tell_time(group, waiting.judged);
             self.acknowledged.insert((group, index), waiting.value);
             self.sessions.wrote(group, index, waiting.value)?;
         }
@@ -1053,6 +1075,18 @@ fn nodes_that_purge_by_their_own_clocks_are_found_out() {
 fn leaders_that_judge_by_their_own_clocks_are_found_out() {
     let caught = caught(Broken {
         own_clocks: true,
+        ..SOUND
+    });
+    assert!(
+        caught >= CAUGHT_MIN,
+        "caught in {caught} of {BROKEN_SEEDS} runs"
+    );
+}
+
+#[test]
+fn nodes_that_judge_strong_reads_by_their_own_time_are_found_out() {
+    let caught = caught(Broken {
+        hasty_times: true,
         ..SOUND
     });
     assert!(

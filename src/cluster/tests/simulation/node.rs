@@ -91,6 +91,9 @@ pub struct Waiting {
     pub value: u64,
     /// The highest index that anybody had been told of when the value was proposed.
     pub after: u64,
+    /// The time by which it was decided, and the latest one by which anything was that anybody had been told of.
+    pub judged: i64,
+    pub not_before: i64,
 }
 
 /// A snapshot that was announced, and when it will have been fetched.
@@ -142,11 +145,10 @@ impl Watch {
         self.time.hear(from, times, self.monotonic(now));
     }
 
-    /// What the node takes for the time.
-    pub fn time(&self, now: u64) -> Option<i64> {
-        self.time
-            .offset()
-            .map(|offset| self.monotonic(now) + offset)
+    /// What the node takes for the time of a group.
+    pub fn time(&self, group: GroupId, now: u64) -> Option<i64> {
+        let offset = self.time.offset(group)?;
+        Some(self.monotonic(now) + offset)
     }
 }
 
