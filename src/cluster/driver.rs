@@ -57,6 +57,8 @@ const FETCHES_MAX: usize = 4;
 const FETCH_PAUSE: Duration = Duration::from_millis(500);
 /// Ticks between two looks at who the members of the groups are, and at copies that nobody fetches any more.
 const PURSUE_TICKS: u64 = 2;
+/// Ticks for which it is waited to hear what became of proposals, after the node has ceased to lead.
+const FATE_TICKS: u64 = 60;
 /// How often the status is drawn up.
 const STATUS_EVERY: Duration = Duration::from_millis(500);
 
@@ -68,8 +70,10 @@ pub trait StateMachine: Send + Sync {
     fn now(&self) -> i64;
     /// Makes durable what was applied.
     fn sync(&self) -> Result<(), EngineError>;
-    /// The node's place in the group has changed.
+    /// The node's place in the group has changed. What it proposed while it led may still be applied.
     fn role(&self, role: Role);
+    /// What was proposed in other terms than one that the node leads in now is not known to be kept or lost, and nobody waits any longer.
+    fn give_up(&self);
     /// Puts a copy of all that was applied, as files, into a folder that is not there yet.
     fn copy_to(&self, folder: &Path) -> Result<(), EngineError>;
     /// Goes on from such a copy, which has the entries up to an index; what was applied before is gone. The files are moved or removed.
@@ -172,6 +176,7 @@ impl Driver {
             reads: Reads::default(),
             aims: BTreeMap::new(),
             ticks: 0,
+            fates: BTreeMap::new(),
             copies: 0,
             copying: BTreeSet::new(),
             fetching: BTreeMap::new(),
@@ -293,6 +298,8 @@ struct Work {
     reads: Reads,
     aims: BTreeMap<GroupId, Aim>,
     ticks: u64,
+    /// Groups whose leader has changed, and the tick at which it is waited no longer for what became of proposals.
+    fates: BTreeMap<GroupId, u64>,
     /// Counts the copies that were offered.
     copies: u64,
     /// Groups of which a copy is being made.
@@ -336,6 +343,7 @@ impl Work {
         }
         for machine in self.machines.values() {
             machine.role(Role::default());
+            machine.give_up();
         }
         self.status.store(Arc::default());
     }
@@ -515,6 +523,14 @@ impl Work {
             self.ask_index(group, number);
         }
         self.ticks += 1;
+        let (ticks, machines) = (self.ticks, &self.machines);
+        self.fates.retain(|group, until| {
+            let waits = *until > ticks;
+            if let Some(machine) = machines.get(group).filter(|_| !waits) {
+                machine.give_up();
+            }
+            waits
+        });
         if self.ticks.is_multiple_of(PURSUE_TICKS) {
             for (group, aim) in &self.aims {
                 self.replicas.pursue(*group, aim);
@@ -551,6 +567,7 @@ impl Work {
         for (group, role) in round.roles {
             if let Some(machine) = self.machines.get(&group) {
                 machine.role(role);
+                self.fates.insert(group, self.ticks + FATE_TICKS);
             }
         }
         for (group, read) in round.reads {

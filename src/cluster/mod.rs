@@ -17,6 +17,7 @@ pub mod links;
 pub mod log_store;
 pub mod member;
 pub mod parcel;
+pub mod proposals;
 pub mod reads;
 pub mod replicas;
 pub mod shared_time;

@@ -1,7 +1,7 @@
 //! The catalog of a cluster: the state machine of the meta group. Each entry of its log is a whole catalog, which is small.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     io::Write as _,
     path::{Path, PathBuf},
     sync::{
@@ -24,6 +24,7 @@ use crate::{
         group::{Committed, NotProposed, Role},
         group_log::{Begin, LogBatch, LogDisk, Record},
         member::Member,
+        proposals::{Fate, Proposals},
         snapshots::Snapshots,
     },
     model::{
@@ -75,13 +76,7 @@ struct Inner {
     role: Role,
     /// Leads, but has not applied all that earlier leaders have left.
     taking_over: bool,
-    submitted: VecDeque<Submitted>,
-}
-
-struct Submitted {
-    term: u64,
-    index: u64,
-    committed: oneshot::Sender<Result<()>>,
+    proposals: Proposals<oneshot::Sender<Result<()>>>,
 }
 
 impl Meta {
@@ -242,11 +237,7 @@ impl Meta {
         committed: oneshot::Sender<Result<()>>,
     ) {
         match proposed {
-            Ok(index) => self.inner().submitted.push_back(Submitted {
-                term,
-                index,
-                committed,
-            }),
+            Ok(index) => self.inner().proposals.add(index, term, committed),
             Err(_) => {
                 let _ = committed.send(Err(Error::elsewhere(self.leader())));
             }
@@ -318,14 +309,13 @@ impl StateMachine for Meta {
         let mut inner = self.inner();
         for entry in entries {
             inner.taking_over &= entry.term != inner.role.term;
-            let reached = |submitted: &Submitted| submitted.index <= entry.index;
-            while inner.submitted.front().is_some_and(reached)
-                && let Some(submitted) = inner.submitted.pop_front()
-            {
-                let kept = (submitted.index, submitted.term) == (entry.index, entry.term);
-                let _ = submitted
-                    .committed
-                    .send(if kept { Ok(()) } else { Err(unknown()) });
+            let leader = inner.role.leader.filter(|_| !inner.role.leads);
+            for (fate, committed) in inner.proposals.applied(entry.index, entry.term) {
+                let _ = committed.send(match fate {
+                    Fate::Kept => Ok(()),
+                    // It will never be: the next leader decides anew.
+                    Fate::Lost => Err(Error::elsewhere(leader)),
+                });
             }
         }
         Ok(())
@@ -342,6 +332,7 @@ impl StateMachine for Meta {
     }
 
     fn install(&self, files: &Path, index: u64) -> Result<(), EngineError> {
+        drop(self.inner().proposals.take_others(None));
         let catalog = self.take(files, index)?;
         self.version.store(catalog.version, Ordering::Release);
         self.applied.store(index, Ordering::Release);
@@ -357,8 +348,13 @@ impl StateMachine for Meta {
         inner.role = role;
         if !keeps {
             inner.taking_over = role.leads;
-            // Who waits hears that nobody knows.
-            inner.submitted.clear();
         }
+    }
+
+    fn give_up(&self) {
+        let mut inner = self.inner();
+        let leads_in = inner.role.leads.then_some(inner.role.term);
+        // Who waits hears that nobody knows.
+        drop(inner.proposals.take_others(leads_in));
     }
 }

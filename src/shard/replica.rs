@@ -27,10 +27,11 @@ use super::{
 };
 use crate::{
     cluster::{
-        GroupId,
+        GroupId, NodeId,
         driver::{Driver, StateMachine},
         group::{Committed, NotProposed, Role},
         group_log::Begin,
+        proposals::{Fate, Proposals},
     },
     model::error::{Error, ErrorKind},
     store::{
@@ -62,13 +63,12 @@ struct Inner {
     role: Role,
     /// Leads, but has not applied all that earlier leaders have left.
     taking_over: bool,
-    submitted: VecDeque<Submitted>,
+    proposals: Proposals<Proposed>,
 }
 
 /// An entry that this node has proposed.
-struct Submitted {
+struct Proposed {
     term: u64,
-    index: u64,
     commands: Vec<Command>,
     rest: Rest,
 }
@@ -79,7 +79,7 @@ struct Rest {
     number: u64,
     waiting: Vec<Waiting>,
     done: OnCommitted,
-    /// Whether nothing of the group has been proposed yet.
+    /// Whether nothing of the group is kept so far.
     untouched: bool,
 }
 
@@ -96,14 +96,26 @@ impl Rest {
         (self.done)(self.number, Err(failure));
     }
 
+    /// Another entry is in its place. If it was the first of its group, another leader may decide on the whole group anew.
+    fn lose(self, leader: Option<NodeId>) {
+        if self.untouched {
+            self.fail(&Error::elsewhere(leader), not_led());
+        } else {
+            self.abandon();
+        }
+    }
+
     /// Nobody knows whether it will be committed.
     fn abandon(self) {
-        let failure = EngineError::Io("this node does not lead the shard any more".into());
         let error = Error::unavailable(
             "the leader of the partition key range has changed; whether the write was kept is not known",
         );
-        self.fail(&error, failure);
+        self.fail(&error, not_led());
     }
+}
+
+fn not_led() -> EngineError {
+    EngineError::Io("this node does not lead the shard any more".into())
 }
 
 impl Replica {
@@ -162,6 +174,7 @@ impl Replica {
     pub fn leave(&self) {
         self.driver.remove(self.group);
         self.role(Role::default());
+        self.give_up();
     }
 
     /// The actor was built anew: it leads again when all that its predecessor has proposed is applied, or follows whom it followed.
@@ -206,25 +219,22 @@ impl Replica {
         term: u64,
         proposed: Result<u64, NotProposed>,
         commands: Vec<Command>,
-        mut rest: Rest,
+        rest: Rest,
     ) {
         let refused = match proposed {
             Ok(index) => {
-                rest.untouched = false;
-                self.inner().submitted.push_back(Submitted {
+                let proposed = Proposed {
                     term,
-                    index,
                     commands,
                     rest,
-                });
-                return;
+                };
+                return self.inner().proposals.add(index, term, proposed);
             }
             Err(refused) => refused,
         };
         if !rest.untouched {
             return rest.abandon();
         }
-        let failure = EngineError::Io("this node does not lead the shard".into());
         let error = match refused {
             NotProposed::NotLeader => Error::elsewhere(self.inner().role.leader),
             NotProposed::Full => Error::new(
@@ -232,7 +242,7 @@ impl Replica {
                 "too much waits for the other replicas of the partition key range",
             ),
         };
-        rest.fail(&error, failure);
+        rest.fail(&error, not_led());
     }
 
     /// Applies a purge to this replica alone.
@@ -317,11 +327,32 @@ impl Replica {
         Ok(state)
     }
 
-    /// What this node has proposed, up to an index.
-    fn take_submitted(&self, index: u64) -> Vec<Submitted> {
-        let submitted = &mut self.inner().submitted;
-        let count = submitted.partition_point(|submitted| submitted.index <= index);
-        submitted.drain(..count).collect()
+    /// An entry is committed: what this node has proposed in its place, if it is that.
+    fn take_proposed(&self, entry: &Committed) -> Option<Proposed> {
+        let mut kept = None;
+        let mut lost = Vec::new();
+        let leader = {
+            let mut inner = self.inner();
+            for (fate, proposed) in inner.proposals.applied(entry.index, entry.term) {
+                match fate {
+                    Fate::Kept => kept = Some(proposed),
+                    Fate::Lost => lost.push(proposed),
+                }
+            }
+            inner.role.leader.filter(|_| !inner.role.leads)
+        };
+        for Proposed { rest, .. } in lost {
+            rest.lose(leader);
+        }
+        kept
+    }
+
+    /// Nobody waits any longer for what was proposed in other terms.
+    fn abandon_others(&self, term: Option<u64>) {
+        let abandoned = self.inner().proposals.take_others(term);
+        abandoned
+            .into_iter()
+            .for_each(|proposed| proposed.rest.abandon());
     }
 }
 
@@ -332,7 +363,6 @@ impl StateMachine for Replica {
         };
         let view = self.view()?;
         let terms: Vec<u64> = entries.iter().map(|entry| entry.term).collect();
-        let mut submitted = self.take_submitted(last).into_iter().peekable();
         let (mut commands, mut ours) = (Vec::new(), Vec::new());
         // Replicas are compared and split right after an entry, whatever is applied together with it.
         let mut places = Vec::new();
@@ -342,15 +372,10 @@ impl StateMachine for Replica {
             if check::asks(since) || parting::asks(since) {
                 places.push((commands.len(), entry.index - 1));
             }
-            let own = submitted.next_if(|own| own.index == entry.index);
-            match own {
-                Some(own) if own.term == entry.term => {
-                    commands.extend(own.commands);
-                    ours.push((own.term, own.rest));
-                    continue;
-                }
-                Some(lost) => lost.rest.abandon(),
-                None => {}
+            if let Some(own) = self.take_proposed(&entry) {
+                commands.extend(own.commands);
+                ours.push((own.term, own.rest));
+                continue;
             }
             if entry.data.is_empty() {
                 continue;
@@ -361,7 +386,6 @@ impl StateMachine for Replica {
             index_work::follow(&view, &decoded);
             commands.extend(decoded);
         }
-        submitted.for_each(|lost| lost.rest.abandon());
         places.push((commands.len(), last));
         let state = match self.write_in_places(&view, &mut commands, &places) {
             Ok(state) => state,
@@ -375,9 +399,12 @@ impl StateMachine for Replica {
         };
         index_work::follow_generations(&view, &state)?;
         let replica = self.handle.upgrade().and_then(|handle| handle.replica());
-        for (term, rest) in ours {
+        for (term, mut rest) in ours {
             match &replica {
-                Some(replica) if !rest.chunks.is_empty() => replica.propose(term, rest),
+                Some(replica) if !rest.chunks.is_empty() => {
+                    rest.untouched = false;
+                    replica.propose(term, rest);
+                }
                 _ => rest.succeed(state),
             }
         }
@@ -409,10 +436,7 @@ impl StateMachine for Replica {
     }
 
     fn install(&self, files: &Path, index: u64) -> Result<(), EngineError> {
-        let abandoned = std::mem::take(&mut self.inner().submitted);
-        abandoned
-            .into_iter()
-            .for_each(|submitted| submitted.rest.abandon());
+        self.abandon_others(None);
         if let Some(handle) = self.handle.upgrade() {
             handle.replace_engine(files)?;
         }
@@ -422,22 +446,21 @@ impl StateMachine for Replica {
     }
 
     fn role(&self, role: Role) {
-        let abandoned = {
-            let mut inner = self.inner();
-            let keeps = role.leads && role.term == inner.role.term && inner.role.leads;
-            inner.role = role;
-            if keeps {
-                return;
-            }
-            inner.taking_over = role.leads;
-            if let Some(handle) = self.handle.upgrade() {
-                handle.follow(role.leader.filter(|_| !role.leads));
-            }
-            std::mem::take(&mut inner.submitted)
-        };
-        abandoned
-            .into_iter()
-            .for_each(|submitted| submitted.rest.abandon());
+        let mut inner = self.inner();
+        let keeps = role.leads && role.term == inner.role.term && inner.role.leads;
+        inner.role = role;
+        if keeps {
+            return;
+        }
+        inner.taking_over = role.leads;
+        if let Some(handle) = self.handle.upgrade() {
+            handle.follow(role.leader.filter(|_| !role.leads));
+        }
+    }
+
+    fn give_up(&self) {
+        let role = self.inner().role;
+        self.abandon_others(role.leads.then_some(role.term));
     }
 }
 

@@ -12,8 +12,6 @@ from cluster_test import Cluster, at, ids, make
 from node import wait_until
 
 NAME = "dbs/shop/colls/items"
-# Leaders are balanced anew after a split. Of a write that is under way when one hands over nobody knows whether it was kept.
-HANDED_OVER = "the leader of the partition key range has changed"
 
 
 @pytest.fixture
@@ -197,13 +195,12 @@ def test_writes_and_reads_go_on_at_all_nodes_through_splits(cluster):
         time.sleep(0.5)
     finally:
         acknowledged = load.end()
-    refused = [why for _, why in load.refused if HANDED_OVER not in why]
-    assert not refused, refused[:3]
+    # Leaders are balanced anew after a split; who writes while one hands over does not notice.
+    assert not load.refused, load.refused[:3]
     assert len(acknowledged) > 100
     cluster.wait_level(("shop", "items"))
-    unsure = {name for name, _ in load.refused}
     for node in nodes:
-        assert set(ids(at(node))) - unsure == set(acknowledged) - unsure
+        assert set(ids(at(node))) == set(acknowledged)
     check_equal(cluster)
 
 
@@ -228,8 +225,6 @@ def test_strong_reads_see_every_acknowledged_write_at_every_node_through_splits(
             # Without a session token: the level alone promises it.
             read = nodes[reader].raw("GET", f"{path}/{item['id']}", key, connection=connections[reader])
             number += 1
-            if written.status == 503 and HANDED_OVER in written.body.decode():
-                continue
             if written.status not in (200, 201) or read.status != 200 or read.json["n"] != item["n"]:
                 wrong.append((item, written, read))
         counts[worker] = number
