@@ -1,5 +1,7 @@
 //! The one door to time. `_ts` and expiry come from here, and it never goes backwards, not even over a restart.
 
+pub mod kept_floor;
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -249,8 +251,8 @@ impl Clock {
         ((self.now() - second) as f64 + fraction).max(0.0)
     }
 
-    /// The highest second that any clock of the node has told.
-    fn issued(&self) -> i64 {
+    /// The highest second that any clock of the node has told, in this life or an earlier one.
+    pub fn issued(&self) -> i64 {
         self.machine.issued.load(Ordering::Relaxed)
     }
 

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     fn times() -> Times {
-        let mut time = crate::cluster::shared_time::SharedTime::new(1);
+        let mut time = crate::cluster::shared_time::SharedTime::new(1, None);
         time.set_groups([(GroupId::META, vec![1])].into());
         time.tell(2, 5, 1_000)
     }

@@ -53,8 +53,8 @@ pub struct SharedTime {
 }
 
 impl SharedTime {
-    /// Of a node that has no replicas yet.
-    pub fn new(node: NodeId) -> Self {
+    /// Of a node that has no replicas yet; `floor` is what it has heard of in an earlier life.
+    pub fn new(node: NodeId, floor: Option<i64>) -> Self {
         Self {
             node,
             groups: Voters::default(),
@@ -62,7 +62,7 @@ impl SharedTime {
             used: BTreeMap::new(),
             is_news: false,
             peers: BTreeMap::new(),
-            floor: None,
+            floor,
             told: None,
         }
     }
@@ -127,6 +127,11 @@ impl SharedTime {
     /// The offsets of all groups that have one, if any of them is new.
     pub fn take_news(&mut self) -> Option<&BTreeMap<GroupId, i64>> {
         std::mem::take(&mut self.is_news).then_some(&self.used)
+    }
+
+    /// What must not be forgotten: as an offset, the highest wish that is known of.
+    pub fn floor(&self) -> Option<i64> {
+        self.floor
     }
 
     /// Whether a majority of the voters of some group was heard of.
@@ -209,7 +214,7 @@ mod tests {
 
     /// A node that has replicas of groups with these voters.
     fn node(node: NodeId, groups: &[(GroupId, &[NodeId])]) -> SharedTime {
-        let mut time = SharedTime::new(node);
+        let mut time = SharedTime::new(node, None);
         time.set_groups(groups.iter().map(|(id, all)| (*id, all.to_vec())).collect());
         time
     }
@@ -282,7 +287,7 @@ mod tests {
         let mut alone = node(0, &[(GROUP, &[0, 1, 2])]);
         assert_eq!(alone.tell(1, 0, 77).wish, None);
         assert_eq!(alone.offset(GROUP), None);
-        assert_eq!(SharedTime::new(1).tell(2, 0, 77).wish, None);
+        assert_eq!(SharedTime::new(1, None).tell(2, 0, 77).wish, None);
     }
 
     #[test]
@@ -320,6 +325,30 @@ mod tests {
         assert_eq!(nodes[0].offset(GROUP), used);
         assert_eq!(nodes[0].offset(OTHER), None, "nobody has heard of it there");
         assert!(nodes[0].take_news().is_none());
+    }
+
+    #[test]
+    fn what_was_heard_holds_in_the_next_life_of_a_process() {
+        let voters: Voters = [(GROUP, vec![0, 1, 2])].into();
+        for remembers in [true, false] {
+            let mut nodes = three();
+            talk(&mut nodes[..2], &[5_000, 5_000], 0, 20);
+            assert!(nodes[0].offset(GROUP) > Some(4_500), "it leads, and judges");
+            // Only one other has heard of it. That one is killed and comes back, its clock is mended meanwhile, and it elects the third.
+            let kept = nodes[1].floor().filter(|_| remembers);
+            nodes[1] = SharedTime::new(1, kept);
+            nodes[1].set_groups(voters.clone());
+            let mut now = 2_000;
+            for _ in 0..20 {
+                now += 100;
+                for (from, to) in [(1, 2), (2, 1)] {
+                    let times = nodes[from].tell(to as u64, now, now);
+                    nodes[to].hear(from as u64, times, now + 1);
+                }
+            }
+            let backwards = nodes[2].offset(GROUP) < Some(4_500);
+            assert_eq!(backwards, !remembers);
+        }
     }
 
     #[test]

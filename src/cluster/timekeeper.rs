@@ -19,6 +19,8 @@ pub trait Clocks: Send + Sync {
     fn wall(&self) -> i64;
     /// The offset of a group that has no time yet.
     fn offset(&self) -> Offset;
+    /// Keeps what was heard of the time, as an offset, for the next life of the node. `false`: not now.
+    fn keep(&self, floor: i64) -> bool;
 }
 
 /// What to add to the monotonic clock of this node to get the time of a group.
@@ -32,9 +34,20 @@ pub struct Timekeeper {
 struct Inner {
     shared: SharedTime,
     offsets: BTreeMap<GroupId, Offset>,
+    kept: Option<i64>,
 }
 
 impl Inner {
+    /// Nobody is told that something was heard before it is kept.
+    fn keep(&mut self, clocks: &dyn Clocks) {
+        if let Some(floor) = self.shared.floor()
+            && Some(floor) > self.kept
+            && clocks.keep(floor)
+        {
+            self.kept = Some(floor);
+        }
+    }
+
     fn spread_news(&mut self) {
         for (group, offset) in self.shared.take_news().into_iter().flatten() {
             if let Some(shown) = self.offsets.get(group) {
@@ -45,12 +58,14 @@ impl Inner {
 }
 
 impl Timekeeper {
-    pub fn new(clocks: Box<dyn Clocks>, node: NodeId) -> Self {
+    /// `floor` is what the node has heard of the time in an earlier life, as an offset.
+    pub fn new(clocks: Box<dyn Clocks>, node: NodeId, floor: Option<i64>) -> Self {
         Self {
             clocks,
             inner: Mutex::new(Inner {
-                shared: SharedTime::new(node),
+                shared: SharedTime::new(node, floor),
                 offsets: BTreeMap::new(),
+                kept: floor,
             }),
         }
     }
@@ -87,6 +102,7 @@ impl Timekeeper {
         let mut inner = self.inner();
         let (monotonic, wall) = (self.clocks.monotonic(), self.clocks.wall());
         let times = inner.shared.tell(to, monotonic, wall);
+        inner.keep(&*self.clocks);
         inner.spread_news();
         times
     }
@@ -95,6 +111,7 @@ impl Timekeeper {
     pub fn hear(&self, from: NodeId, times: Times) {
         let mut inner = self.inner();
         inner.shared.hear(from, times, self.clocks.monotonic());
+        inner.keep(&*self.clocks);
         inner.spread_news();
     }
 }

@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 
 use super::{Failure, listen};
 use crate::{
-    clock::{self, Clock},
+    clock::{self, Clock, kept_floor::KeptFloor},
     cluster::{
         GroupId, NodeId,
         handshake::{ANYBODY, ClusterKey, Identity, cluster_id},
@@ -55,11 +55,16 @@ pub struct Joined {
 }
 
 /// What the cluster needs to know of this node's clock.
-struct NodeClocks(Clock);
+struct NodeClocks {
+    clock: Clock,
+    kept: Option<KeptFloor>,
+    /// A time that is ahead of the machine's clock by more is suspect.
+    jump_bound_millis: i64,
+}
 
 impl Clocks for NodeClocks {
     fn monotonic(&self) -> i64 {
-        self.0.monotonic_millis()
+        self.clock.monotonic_millis()
     }
 
     fn wall(&self) -> i64 {
@@ -69,6 +74,39 @@ impl Clocks for NodeClocks {
     fn offset(&self) -> Offset {
         clock::unsteered()
     }
+
+    /// As the clock does: a suspect time is not kept, so that a restart with a mended clock brings everything back.
+    fn keep(&self, floor: i64) -> bool {
+        let ahead = self.monotonic() + floor - self.wall();
+        let Some(kept) = &self.kept else {
+            return true;
+        };
+        if ahead > self.jump_bound_millis || self.clock.purging_paused() {
+            return false;
+        }
+        kept.keep(floor)
+            .inspect_err(|failure| error!(%failure, "what was heard of the time cannot be kept"))
+            .is_ok()
+    }
+}
+
+/// Keeps the time that the node agrees on with others, from where it was in its earlier life on.
+fn timekeeper(settings: &Settings, clock: &Clock, node: NodeId) -> Result<Timekeeper, Failure> {
+    let folder = &settings.storage.data_path;
+    let kept = KeptFloor::open(folder, clock)
+        .map_err(|failure| Failure::data("cannot keep the time in", folder, &failure))?;
+    let stored = Some(clock.issued()).filter(|second| *second > 0);
+    let stored = stored.map(|second| second.saturating_mul(1_000) - clock.monotonic_millis());
+    let floor = kept.as_ref().and_then(KeptFloor::load).max(stored);
+    let jump_bound = settings.ttl.clock_jump_bound_seconds;
+    let clocks = NodeClocks {
+        clock: clock.clone(),
+        kept,
+        jump_bound_millis: i64::try_from(jump_bound).map_or(i64::MAX, |bound| bound * 1_000),
+    };
+    let time = Timekeeper::new(Box::new(clocks), node, floor);
+    clock.steer_by(time.offset(GroupId::META));
+    Ok(time)
 }
 
 /// A number and an address that a cluster has given, as they are kept in the data folder.
@@ -282,8 +320,7 @@ pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, F
     };
     let (log, snapshots) = open_logs(settings)?;
     let (asked, sent_on) = mpsc::channel(SENT_ON_MAX);
-    let time = Arc::new(Timekeeper::new(Box::new(NodeClocks(clock.clone())), node));
-    clock.steer_by(time.offset(GroupId::META));
+    let time = Arc::new(timekeeper(settings, &clock, node)?);
     let coordinator = Arc::new(OnceLock::<Addr<Coordinator>>::new());
     let (commander, doorkeeper) = (Arc::clone(&coordinator), Arc::clone(&coordinator));
     let admitting = Arc::new(OnceLock::<Arc<Member>>::new());

@@ -73,7 +73,7 @@ fn parcel(term: u64) -> Parcel {
     let mut message = Message::default();
     message.set_msg_type(MessageType::MsgHeartbeat);
     message.term = term;
-    let times = SharedTime::new(1).tell(2, 0, 0);
+    let times = SharedTime::new(1, None).tell(2, 0, 0);
     Parcel::Raft(times, vec![Letter::new(GroupId::META, message)])
 }
 

@@ -63,6 +63,10 @@ impl Clocks for NoAgreement {
     fn offset(&self) -> Offset {
         clock::unsteered()
     }
+
+    fn keep(&self, _: i64) -> bool {
+        false
+    }
 }
 
 impl Node {
@@ -83,7 +87,7 @@ impl Node {
         let groups = Groups {
             driver: Driver::new().0,
             snapshots: Arc::new(snapshots.expect("a folder")),
-            time: Arc::new(Timekeeper::new(Box::new(NoAgreement), 1)),
+            time: Arc::new(Timekeeper::new(Box::new(NoAgreement), 1, None)),
             connected: Box::new(|_| false),
             filled: Box::new(move || filled),
         };

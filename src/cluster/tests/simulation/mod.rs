@@ -9,6 +9,7 @@ mod members;
 mod network;
 mod node;
 mod readers;
+mod round_trips;
 mod sessions;
 mod splits;
 
@@ -35,7 +36,7 @@ use super::super::{
     group_log::{Announced, Begin, Members},
 };
 
-const SEEDS_USUALLY: u64 = 20;
+const SEEDS_USUALLY: u64 = 100;
 /// Moments with faults.
 const STORM: u64 = 6_000;
 const NODES: NodeId = 5;
@@ -619,16 +620,17 @@ impl Simulation {
             return;
         }
         let node = &mut self.nodes[at];
-        let (Some(replicas), Some(role)) = (&mut node.replicas, node.roles.get(&group)) else {
+        let decides = node.decides(group);
+        let (Some(replicas), Some(term)) = (&mut node.replicas, decides) else {
             return;
         };
-        if !role.leads || node.paused_until > self.now {
+        if node.paused_until > self.now {
             return;
         }
         self.proposed += 1;
         let value = self.proposed;
         let data = Bytes::copy_from_slice(&value.to_be_bytes());
-        if let Ok(index) = replicas.propose(group, role.term, data) {
+        if let Ok(index) = replicas.propose(group, term, data) {
             let told = self.acknowledged.range((group, 0)..=(group, u64::MAX));
             self.sessions.propose(group, value);
             let time = node.watch.time(group, self.now);
@@ -638,7 +640,7 @@ impl Simulation {
             }
             node.waiting.push(Waiting {
                 group,
-                term: role.term,
+                term,
                 index,
                 value,
                 after: told.map(|((_, index), _)| *index).next_back().unwrap_or(0),
@@ -652,9 +654,14 @@ impl Simulation {
     fn ask(&mut self) {
         let at = self.rng.random_range(0..self.nodes.len());
         let group = self.any_group();
+        self.ask_at(at, group);
+    }
+
+    /// The number of the question, if the node listens.
+    fn ask_at(&mut self, at: usize, group: GroupId) -> Option<u64> {
         let node = &mut self.nodes[at];
         let (Some(replicas), false) = (&mut node.replicas, node.paused_until > self.now) else {
-            return;
+            return None;
         };
         let told = self.acknowledged.range((group, 0)..=(group, u64::MAX));
         let told = told.map(|((_, index), _)| *index).next_back().unwrap_or(0);
@@ -674,6 +681,7 @@ impl Simulation {
             };
             self.readers.may_read(group, node.id, answer);
         }
+        Some(number)
     }
 
     /// A client goes on with its session, at any node.

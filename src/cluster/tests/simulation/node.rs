@@ -108,6 +108,7 @@ const MOMENT: i64 = 5;
 
 /// A node's clocks, and what it makes of those of others.
 pub struct Watch {
+    node: NodeId,
     time: SharedTime,
     /// By how much its wall clock is wrong.
     pub skew: i64,
@@ -116,12 +117,18 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn new(id: NodeId, skew: i64) -> Self {
+    pub fn new(node: NodeId, skew: i64) -> Self {
         Self {
-            time: SharedTime::new(id),
+            node,
+            time: SharedTime::new(node, None),
             skew,
-            start: id as i64 * 1_000_003,
+            start: node as i64 * 1_000_003,
         }
+    }
+
+    /// All that is left of it in the next life of a process is what was kept.
+    fn restart(&mut self) {
+        self.time = SharedTime::new(self.node, self.time.floor());
     }
 
     /// Takes note of who the members of the node's groups are.
@@ -156,7 +163,6 @@ pub struct Node {
     pub id: NodeId,
     lies: bool,
     pub begin: Begin,
-    /// What it has heard of the time outlasts a crash: the clock's file keeps it.
     pub watch: Watch,
     pub disk: Arc<SimulatedDisk>,
     /// Absent while the node is down.
@@ -318,6 +324,7 @@ impl Node {
 
     pub fn crash(&mut self, rng: &mut StdRng) {
         self.replicas = None;
+        self.watch.restart();
         self.roles.clear();
         self.offers.clear();
         self.fetches.clear();

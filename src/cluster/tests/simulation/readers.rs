@@ -132,6 +132,10 @@ impl Readers {
         Ok(again)
     }
 
+    pub fn waits(&self, number: u64) -> bool {
+        self.waiting.iter().any(|one| one.number == number)
+    }
+
     /// Whoever waited at that node waits in vain.
     pub fn forget(&mut self, node: NodeId) {
         self.waiting.retain(|one| one.node != node);

@@ -1,0 +1,106 @@
+//! What a node of a cluster has heard of the time, kept for its next life: a process that was killed comes back within a second or two, and must not elect anybody who is
+//! behind what it had heard.
+//!
+//! It is kept against the machine's monotonic clock, which runs on while there is no process and which nobody sets. After a restart of the machine that clock has begun
+//! anew, and what was kept means nothing.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::FileExt as _,
+    path::Path,
+};
+
+use super::Clock;
+
+pub struct KeptFloor {
+    file: File,
+    /// Names the time since the machine was started.
+    boot: String,
+    /// When the node's clock was made, by the machine's monotonic clock.
+    start_millis: i64,
+}
+
+impl KeptFloor {
+    /// `None`: the system does not say when it was started.
+    pub fn open(folder: &Path, clock: &Clock) -> io::Result<Option<Self>> {
+        let Some((boot, now)) = since_boot() else {
+            return Ok(None);
+        };
+        let path = folder.join("time");
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false);
+        Ok(Some(Self {
+            file: file.open(path)?,
+            boot,
+            start_millis: now - clock.monotonic_millis(),
+        }))
+    }
+
+    /// What was kept, as milliseconds to add to the clock's monotonic ones.
+    pub fn load(&self) -> Option<i64> {
+        let mut bytes = [0; 128];
+        let length = self.file.read_at(&mut bytes, 0).ok()?;
+        let text = std::str::from_utf8(bytes.get(..length)?).ok()?;
+        let (boot, offset) = text.trim_end().split_once(' ')?;
+        let offset: i64 = offset.trim_start().parse().ok()?;
+        (boot == self.boot).then(|| offset.saturating_add(self.start_millis))
+    }
+
+    /// In one write, which a process that is killed has made or has not.
+    pub fn keep(&self, offset: i64) -> io::Result<()> {
+        let offset = offset.saturating_sub(self.start_millis);
+        let text = format!("{} {offset:>20}\n", self.boot);
+        self.file.write_all_at(text.as_bytes(), 0)
+    }
+}
+
+/// The name of this life of the machine, and its monotonic clock in milliseconds.
+#[cfg(target_os = "linux")]
+fn since_boot() -> Option<(String, i64)> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let millis = now.tv_sec * 1_000 + now.tv_nsec / 1_000_000;
+    Some((boot.trim().to_owned(), millis))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn since_boot() -> Option<(String, i64)> {
+    None
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn open(folder: &Path, clock: &Clock) -> KeptFloor {
+        KeptFloor::open(folder, clock).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_later_clock_of_the_same_machine_finds_the_time_where_it_would_be_by_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Clock::manual(0);
+        let kept = open(folder.path(), &first);
+        assert_eq!(kept.load(), None);
+        kept.keep(5_000).unwrap();
+        kept.keep(7_000).unwrap();
+        assert_eq!(kept.load(), Some(7_000));
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        let second = Clock::manual(0);
+        let later = open(folder.path(), &second).load().unwrap() + second.monotonic_millis();
+        let there = 7_000 + first.monotonic_millis();
+        assert!((there - 3..=there + 3).contains(&later), "{later} {there}");
+    }
+
+    #[test]
+    fn what_was_kept_before_the_machine_was_started_means_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "00000000-0000-0000-0000-000000000000 5000\n";
+        fs::write(folder.path().join("time"), text).unwrap();
+        assert_eq!(open(folder.path(), &Clock::manual(0)).load(), None);
+        fs::write(folder.path().join("time"), [0xff; 40]).unwrap();
+        assert_eq!(open(folder.path(), &Clock::manual(0)).load(), None);
+    }
+}
