@@ -1,6 +1,9 @@
 """Three node processes as one: any node answers, any node may die."""
 
+import os
 import shutil
+import socket
+import struct
 import subprocess
 import threading
 import time
@@ -8,6 +11,7 @@ import time
 import pytest
 from azure.cosmos import PartitionKey, exceptions
 
+from metrics import Exported
 from node import Refused, binary, free_ports, wait_until
 
 NODES = 3
@@ -489,3 +493,49 @@ def test_a_drained_node_is_forgotten_and_does_not_come_back(new_node, tmp_path):
     back = cluster.newcomer(by=1)
     back.start()
     wait_until(lambda: sorted(cluster.status(2)["cluster"]["nodes"]) == ["1", "2", "3", "5"], "it has a new number")
+
+
+def frame(body, version=1, cluster=0):
+    """A frame between nodes, with a seal that nobody has made."""
+    rest = struct.pack(">BQ16s", version, cluster, b"") + body
+    return struct.pack(">I", len(rest)) + rest
+
+
+def test_garbage_between_nodes_closes_the_connection_is_counted_and_takes_no_memory(cluster):
+    node, address = cluster.nodes[1], ("127.0.0.1", cluster.ports[0])
+    garbage = {
+        "noise": os.urandom(64 * 1024),
+        "oversize": struct.pack(">I", 2**31) + bytes(64 * 1024),
+        "too short": struct.pack(">I", 3) + b"abc",
+        "another version": frame(b"", version=99),
+        "another cluster": frame(b"x" * 500, cluster=7),
+    }
+
+    def throw(times):
+        for _ in range(times):
+            for bytes_ in garbage.values():
+                with socket.create_connection(address, timeout=10) as connection:
+                    try:
+                        connection.sendall(bytes_)
+                        connection.shutdown(socket.SHUT_WR)
+                        while connection.recv(4096):
+                            pass
+                    except OSError:
+                        # Closed before all of it was taken.
+                        pass
+            # Cut short, it is a broken connection like any other.
+            with socket.create_connection(address, timeout=10) as connection:
+                connection.sendall(struct.pack(">I", 500) + b"cut")
+
+    def seen():
+        resident = Exported(node.health("/metrics").body.decode()).value("process_resident_memory_bytes")
+        return cluster.status(1)["cluster"]["refusedFrames"], resident
+
+    throw(40)
+    wait_until(lambda: seen()[0] == 40 * len(garbage), "all are counted")
+    refused, resident = seen()
+    throw(400)
+    wait_until(lambda: seen()[0] == refused + 400 * len(garbage), "all are counted")
+    assert seen()[1] < resident + 16 * 2**20
+    make(cluster.nodes[2])
+    at(node).create_item({"id": "one", "pk": "a"})

@@ -1,21 +1,52 @@
-//! The same request at the node that leads the shard, and at one that has to send it on. Each node
-//! answers reads below strong from its own replica, so what is sent on is a write here and a strong
-//! read where that level is measured.
+//! The same request at the node that leads the shard, and at one that has to send it on: creates,
+//! which only the leader decides, and point reads of a shard that the other node has no replica of.
 
 use serde_json::json;
 
 use super::Context;
-use super::members::{Cluster, NODES, busiest};
+use super::members::{Cluster, NODES, busiest, shards};
+use super::reads::prepare;
 use crate::bench::item::Look;
 use crate::bench::measure::{Compared, measure};
 use crate::bench::report::Bar;
-use crate::bench::scripts::Creates;
+use crate::bench::scripts::{Creates, PointReads};
 use crate::model::error::{Error, Result};
 
 const CASE: &str = "forward";
 const CONTAINER: &str = "forwarded";
 
+/// Where reads have to be sent on by two nodes of three.
+const SETTING: &str = "cluster.replication=1";
+
 pub async fn run(context: &Context<'_>) -> Result<()> {
+    creates(context).await?;
+    point_reads(context).await
+}
+
+async fn point_reads(context: &Context<'_>) -> Result<()> {
+    let items = context.options.items;
+    let settings = [SETTING.to_owned()];
+    let cluster = Cluster::start(&context.bench, "forward-reads", &settings).await?;
+    prepare(&cluster.account(), CONTAINER, items).await?;
+    let statuses = cluster.statuses().await?;
+    let has = statuses
+        .iter()
+        .position(|status| shards(status).any(|shard| shard["lsn"].is_u64()));
+    let has = has.ok_or_else(|| Error::unavailable("no node has the shard"))?;
+    let mut compared = Compared::default();
+    for _ in 0..context.options.rounds {
+        let scripts = || PointReads::spread(&context.bench.signer, CONTAINER, items, 1);
+        let local = measure(cluster.server(has)?, scripts(), context.extent()).await?;
+        let other = cluster.server((has + 1) % NODES)?;
+        let forwarded = measure(other, scripts(), context.extent()).await?;
+        compared.add(&local, &forwarded);
+    }
+    let names = ("read of its own replica", "read sent on to a replica");
+    context.add_latencies(CASE, names, &compared, Bar::AtMost(2.0));
+    Ok(())
+}
+
+async fn creates(context: &Context<'_>) -> Result<()> {
     let cluster = Cluster::start(&context.bench, "forward", &[]).await?;
     let account = cluster.account();
     account.create_database().await?;
