@@ -52,7 +52,8 @@ impl Calls {
         self.waiting().insert(number, (node, answered));
         // Also when the caller loses patience.
         let _forgetting = Forgetting(Arc::clone(self), number);
-        if !links.send(node, &Parcel::Question(number, question)) {
+        let parcel = Parcel::Question(number, question);
+        if !links.send_together(node, &parcel).await {
             return Err(NoAnswer::NotAsked);
         }
         match tokio::time::timeout(ANSWER_TIME_MAX, answer).await {
@@ -62,11 +63,14 @@ impl Calls {
     }
 
     pub fn answered(&self, by: NodeId, number: u64, answer: Bytes) {
-        let mut waiting = self.waiting();
-        // A node answers for itself only.
-        if waiting.get(&number).is_some_and(|(node, _)| *node == by)
-            && let Some((_, answered)) = waiting.remove(&number)
-        {
+        let asked = {
+            let mut waiting = self.waiting();
+            // A node answers for itself only.
+            let is_theirs = waiting.get(&number).is_some_and(|(node, _)| *node == by);
+            is_theirs.then(|| waiting.remove(&number)).flatten()
+        };
+        // Whoever is woken by this finds the lock free.
+        if let Some((_, answered)) = asked {
             let _ = answered.send(answer);
         }
     }

@@ -8,7 +8,7 @@ use std::{
     net::TcpListener,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -16,10 +16,10 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncReadExt, AsyncWriteExt as _, BufReader},
     net::TcpStream,
     runtime::Handle,
-    sync::{Semaphore, mpsc},
+    sync::Semaphore,
     task::JoinSet,
     time::timeout,
 };
@@ -31,28 +31,23 @@ use super::{
     handshake::{ANYBODY, Accepting, Dialing, Distrust, Identity, NONCE_BYTES, Nonce, Session},
     join::{self, Door},
     parcel::Parcel,
+    queue::Queue,
 };
 
-/// Parcels that may wait for one node.
-const QUEUE_PARCELS_MAX: usize = 4096;
-/// Bytes that may wait for one node.
-const QUEUE_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
 /// What a parcel may hold so that its frame is not too long.
 pub const PARCEL_BYTES_MAX: usize = FRAME_BYTES_MAX - 1024;
-/// Frames that wait are written together up to this size.
-const WRITE_BYTES: usize = 256 * 1024;
+/// Frames are read together up to this size.
+const READ_BYTES: usize = 64 * 1024;
 /// A buffer that one long frame has made larger than this is given back.
-const KEPT_BUFFER_BYTES_MAX: usize = 1024 * 1024;
+pub(super) const KEPT_BUFFER_BYTES_MAX: usize = 1024 * 1024;
 /// Callers that have not proved yet who they are.
 const STRANGERS_MAX: usize = 64;
 const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long a node that wants to come in may take, with all that the cluster has to do for it.
 const JOIN_TIME_MAX: Duration = Duration::from_secs(15);
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
-/// A node that has nothing to say says that it is there.
-const ALIVE_EVERY: Duration = Duration::from_secs(1);
 /// A node that says nothing for so long is gone, and so is one that listens to nothing.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);
 const REDIAL_AFTER_MIN: Duration = Duration::from_millis(50);
 const REDIAL_AFTER_MAX: Duration = Duration::from_secs(1);
 
@@ -91,9 +86,13 @@ struct Peer {
     queue: ArcSwapOption<Queue>,
 }
 
-struct Queue {
-    parcels: mpsc::Sender<Vec<u8>>,
-    bytes: AtomicUsize,
+impl Peer {
+    /// Puts a connection in the place of the one there was, which ends.
+    fn set_queue(&self, queue: Option<Arc<Queue>>) {
+        if let Some(before) = self.queue.swap(queue) {
+            before.closed.notify_one();
+        }
+    }
 }
 
 /// What happened since the start.
@@ -155,8 +154,7 @@ impl Links {
         let peers: BTreeMap<NodeId, Arc<Peer>> = others.collect();
         for (node, gone) in &*before {
             if !peers.get(node).is_some_and(|peer| Arc::ptr_eq(peer, gone)) {
-                // Whoever sends ends when nothing can be queued any more.
-                gone.queue.store(None);
+                gone.set_queue(None);
             }
         }
         self.shared.peers.store(Arc::new(peers));
@@ -201,14 +199,37 @@ impl Links {
         Ok(())
     }
 
-    /// Queues a parcel. `false`: the node is not connected or does not keep up, and the parcel is gone.
+    /// Sends a parcel. `false`: the node is not connected or does not keep up, and the parcel is gone.
     pub fn send(&self, to: NodeId, parcel: &Parcel) -> bool {
-        let sent = self.shared.queue(to, parcel.encode());
-        if !sent {
+        let queue = self.put(to, parcel);
+        queue.inspect(|queue| queue.flush()).is_some()
+    }
+
+    /// Sends a parcel together with others that are sent at this moment, from the thread of the connections.
+    pub fn send_soon(&self, to: NodeId, parcel: &Parcel) {
+        if let Some(queue) = self.put(to, parcel) {
+            queue.flush_soon();
+        }
+    }
+
+    /// Sends a parcel together with those of other tasks of this thread. `false` as above.
+    pub async fn send_together(&self, to: NodeId, parcel: &Parcel) -> bool {
+        let Some(queue) = self.put(to, parcel) else {
+            return false;
+        };
+        // The first that goes on after the others have had their turn sends what all of them have put there.
+        tokio::task::yield_now().await;
+        queue.flush();
+        true
+    }
+
+    fn put(&self, to: NodeId, parcel: &Parcel) -> Option<Arc<Queue>> {
+        let queue = self.shared.put(to, &parcel.encode());
+        if queue.is_none() {
             let counts = &self.shared.counts;
             counts.dropped_parcels.fetch_add(1, Ordering::Relaxed);
         }
-        sent
+        queue
     }
 
     pub fn is_connected(&self, node: NodeId) -> bool {
@@ -285,25 +306,16 @@ impl From<tokio::time::error::Elapsed> for Ended {
 }
 
 impl Shared {
-    fn queue(&self, to: NodeId, body: Vec<u8>) -> bool {
+    /// Puts the bytes of a parcel into the queue of a node.
+    fn put(&self, to: NodeId, parcel: &[u8]) -> Option<Arc<Queue>> {
         let peers = self.peers.load();
-        let Some(peer) = peers.get(&to) else {
-            return false;
-        };
-        let Some(queue) = &*peer.queue.load() else {
-            return false;
-        };
-        let bytes = body.len();
+        let queue = peers.get(&to)?.queue.load_full()?;
+        let bytes = parcel.len();
         if bytes > PARCEL_BYTES_MAX {
             warn!(to, bytes, "a parcel is too long for a frame");
-            return false;
+            return None;
         }
-        let waiting = queue.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if waiting + bytes <= QUEUE_BYTES_MAX && queue.parcels.try_send(body).is_ok() {
-            return true;
-        }
-        queue.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        false
+        queue.put(parcel).then_some(queue)
     }
 
     fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
@@ -406,31 +418,23 @@ impl Shared {
         let Some(peer) = self.peer(node) else {
             return Ended::Stranger(node);
         };
-        let (parcels, waiting) = mpsc::channel(QUEUE_PARCELS_MAX);
-        let queue = Arc::new(Queue {
-            parcels,
-            bytes: AtomicUsize::new(0),
-        });
-        let weak = Arc::downgrade(&queue);
         let cluster = self.identity.cluster;
         let receiving = Sealed::session(cluster, &session.receive);
         let sending = Sealed::session(cluster, &session.send);
-        peer.queue.store(Some(queue));
+        let (reader, writer) = stream.into_split();
+        let reader = BufReader::with_capacity(READ_BYTES, reader);
+        let queue = Arc::new(Queue::new(writer, sending));
+        peer.set_queue(Some(Arc::clone(&queue)));
         self.counts.connected.fetch_add(1, Ordering::Relaxed);
         info!(node, "connected");
-        let (reader, writer) = stream.into_split();
-        let sent = |bytes| {
-            if let Some(queue) = weak.upgrade() {
-                queue.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            }
-        };
         let ended = tokio::select! {
             ended = self.receive(node, reader, receiving) => ended,
-            ended = send(writer, waiting, sending, sent) => ended,
+            ended = queue.keep_sending() => ended,
+            () = queue.closed.notified() => Ended::Replaced,
         };
         // Unless a newer connection is there already.
-        let ours = peer.queue.load();
-        if weak.as_ptr() == ours.as_ref().map_or(std::ptr::null(), Arc::as_ptr) {
+        let ours = peer.queue.load_full();
+        if ours.is_some_and(|ours| Arc::ptr_eq(&ours, &queue)) {
             peer.queue.store(None);
         }
         (self.inbox)(node, Arrival::Gone);
@@ -516,43 +520,4 @@ pub(super) async fn hear<T: DeserializeOwned>(
     let mut buffer = Vec::new();
     read_frame(stream, opening, &mut buffer).await?;
     rmp_serde::from_slice(opening.open(&buffer)?).map_err(Ended::Garbage)
-}
-
-/// Sends what waits, as much at a time as there is.
-async fn send(
-    mut writer: impl AsyncWriteExt + Unpin,
-    mut waiting: mpsc::Receiver<Vec<u8>>,
-    mut sealing: Sealed,
-    sent: impl Fn(usize),
-) -> Ended {
-    let mut out = Vec::new();
-    loop {
-        let mut next = match timeout(ALIVE_EVERY, waiting.recv()).await {
-            Ok(Some(body)) => Some(body),
-            Ok(None) => return Ended::Replaced,
-            Err(_) => {
-                if let Err(refused) = sealing.seal(&Parcel::Alive.encode(), &mut out) {
-                    return refused.into();
-                }
-                None
-            }
-        };
-        while let Some(body) = next.take() {
-            sent(body.len());
-            if let Err(refused) = sealing.seal(&body, &mut out) {
-                return refused.into();
-            }
-            if out.len() < WRITE_BYTES {
-                next = waiting.try_recv().ok();
-            }
-        }
-        match timeout(SILENCE_MAX, writer.write_all(&out)).await {
-            Ok(Ok(())) => out.clear(),
-            Ok(Err(failure)) => return failure.into(),
-            Err(silence) => return silence.into(),
-        }
-        if out.capacity() > KEPT_BUFFER_BYTES_MAX {
-            out = Vec::new();
-        }
-    }
 }

@@ -18,6 +18,7 @@ pub mod log_store;
 pub mod member;
 pub mod parcel;
 pub mod proposals;
+mod queue;
 pub mod reads;
 pub mod replicas;
 pub mod shared_time;

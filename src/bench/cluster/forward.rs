@@ -33,16 +33,21 @@ async fn point_reads(context: &Context<'_>) -> Result<()> {
         .iter()
         .position(|status| shards(status).any(|shard| shard["lsn"].is_u64()));
     let has = has.ok_or_else(|| Error::unavailable("no node has the shard"))?;
-    let mut compared = Compared::default();
+    let (mut alone, mut many) = (Compared::default(), Compared::default());
     for _ in 0..context.options.rounds {
-        let scripts = || PointReads::spread(&context.bench.signer, CONTAINER, items, 1);
-        let local = measure(cluster.server(has)?, scripts(), context.extent()).await?;
-        let other = cluster.server((has + 1) % NODES)?;
-        let forwarded = measure(other, scripts(), context.extent()).await?;
-        compared.add(&local, &forwarded);
+        for (connections, compared) in [(1, &mut alone), (context.options.connections, &mut many)] {
+            let signer = &context.bench.signer;
+            let scripts = || PointReads::spread(signer, CONTAINER, items, connections);
+            let local = measure(cluster.server(has)?, scripts(), context.extent()).await?;
+            let other = cluster.server((has + 1) % NODES)?;
+            let forwarded = measure(other, scripts(), context.extent()).await?;
+            compared.add(&local, &forwarded);
+        }
     }
     let names = ("read of its own replica", "read sent on to a replica");
-    context.add_latencies(CASE, names, &compared, Bar::AtMost(2.0));
+    context.add_latencies(CASE, names, &alone, Bar::AtMost(2.0));
+    let names = ("reads of its own replica", "reads sent on to a replica");
+    context.add_rates(CASE, names, &many, Bar::AtLeast(0.5));
     Ok(())
 }
 
