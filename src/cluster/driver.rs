@@ -1,7 +1,7 @@
 //! Drives the Raft groups of a node: one thread that owns them all and waits for the log's disk, and a few that apply what is committed.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -16,18 +16,20 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use raft::eraftpb::{Message, MessageType};
 use tokio::sync::oneshot;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 use super::{
     GroupId, NodeId,
+    applier::{self, Job, Task},
     calls::Calls,
     group::{self, Aim, Committed, NotProposed, ReadAt, Role},
     group_log::{Announced, Begin, LogDisk, Members},
     lease::Lease,
-    links::{Links, PARCEL_BYTES_MAX},
+    links::Links,
+    outbox::Outbox,
     parcel::{Letter, Parcel},
     reads::{Reader, Reads},
-    replicas::{Post, Replicas},
+    replicas::Replicas,
     snapshots::{Snapshots, Source},
     timekeeper::Timekeeper,
 };
@@ -45,12 +47,6 @@ const YOUNG_AGAIN: Duration = Duration::from_millis(200);
 const INPUTS_PER_ROUND_MAX: usize = 4096;
 /// Letters that wait to be taken in; above it they are dropped, and said again.
 const LETTERS_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Letters for one node are sent together up to this size.
-const PARCEL_BYTES: usize = 1024 * 1024;
-/// After so many applied entries the state machine is made durable and the log given free.
-const RELEASE_ENTRIES: u64 = 4096;
-/// Or after so many bytes of them.
-const RELEASE_BYTES: usize = 16 * 1024 * 1024;
 /// Snapshots that are fetched at a time.
 const FETCHES_MAX: usize = 4;
 /// How long to wait after a snapshot could not be had.
@@ -83,7 +79,7 @@ pub trait StateMachine: Send + Sync {
 /// Hears the index of a proposal before it can be committed, or why there is none.
 pub type OnProposed = Box<dyn FnOnce(Result<u64, NotProposed>) + Send>;
 
-enum Input {
+pub(super) enum Input {
     Letters(Vec<Letter>, usize),
     Propose {
         group: GroupId,
@@ -165,7 +161,7 @@ impl Driver {
         time: Arc<Timekeeper>,
     ) {
         let appliers = (0..plan.appliers.max(1))
-            .map(|_| start_applier(self.inputs.clone(), Arc::clone(&plan.snapshots)));
+            .map(|_| applier::start(self.inputs.clone(), Arc::clone(&plan.snapshots)));
         let mut work = Work {
             inputs: waiting.0,
             letters_bytes: Arc::clone(&self.letters_bytes),
@@ -183,12 +179,7 @@ impl Driver {
             fetched: BTreeSet::new(),
             answers: self.inputs.clone(),
             replicas: Replicas::new(plan.node, disk),
-            outbox: Outbox {
-                links,
-                time,
-                letters: BTreeMap::new(),
-                unreachable: BTreeSet::new(),
-            },
+            outbox: Outbox::new(links, time),
             plan,
         };
         let thread = std::thread::Builder::new()
@@ -644,171 +635,9 @@ impl Work {
     }
 }
 
-/// Letters on their way to other nodes.
-struct Outbox {
-    links: Arc<Links>,
-    time: Arc<Timekeeper>,
-    letters: BTreeMap<NodeId, (Vec<Letter>, usize)>,
-    unreachable: BTreeSet<NodeId>,
-}
-
-impl Outbox {
-    fn post(&mut self, to: NodeId, letters: Vec<Letter>) {
-        if !letters.is_empty() {
-            let parcel = Parcel::Raft(self.time.tell(to), letters);
-            if !self.links.send(to, &parcel) {
-                self.unreachable.insert(to);
-            }
-        }
-    }
-}
-
-impl Post for Outbox {
-    fn send(&mut self, group: GroupId, message: Message) {
-        let to = message.to;
-        let letter = Letter::new(group, message);
-        let bytes = letter.bytes();
-        let (letters, waiting) = self.letters.entry(to).or_default();
-        let full = if *waiting > 0 && *waiting + bytes > PARCEL_BYTES.min(PARCEL_BYTES_MAX) {
-            *waiting = 0;
-            std::mem::take(letters)
-        } else {
-            Vec::new()
-        };
-        letters.push(letter);
-        *waiting += bytes;
-        self.post(to, full);
-    }
-
-    fn flush(&mut self) {
-        for (to, (letters, _)) in std::mem::take(&mut self.letters) {
-            self.post(to, letters);
-        }
-    }
-}
-
 /// Leaders of new groups are spread over the nodes.
 fn first_leader(group: GroupId, voters: &[NodeId]) -> Option<NodeId> {
     let turn = group.container.wrapping_add(u64::from(group.range));
     let at = turn % voters.len().max(1) as u64;
     voters.get(at as usize).copied()
-}
-
-/// Work for the state machine of a group.
-struct Job {
-    group: GroupId,
-    machine: Arc<dyn StateMachine>,
-    task: Task,
-}
-
-enum Task {
-    Apply(Vec<Committed>),
-    /// Make a copy that others may fetch under this id.
-    Copy(u64),
-    /// Go on from the snapshot of this index, which was fetched.
-    Install(u64),
-    /// The replica is gone; another one of that name is another matter.
-    Forget,
-}
-
-/// What an applier knows of a group.
-#[derive(Default)]
-struct Standing {
-    /// The last entry that was applied.
-    applied: u64,
-    unreleased_entries: u64,
-    unreleased_bytes: usize,
-}
-
-fn start_applier(inputs: Sender<Input>, snapshots: Arc<Snapshots>) -> Sender<Job> {
-    let (jobs, waiting) = channel::<Job>();
-    let thread = std::thread::Builder::new().name("apply".to_owned());
-    let started = thread.spawn(move || {
-        let mut failed = HashSet::new();
-        let mut standings: BTreeMap<GroupId, Standing> = BTreeMap::new();
-        for job in waiting {
-            let group = job.group;
-            if matches!(job.task, Task::Forget) {
-                failed.remove(&group);
-                standings.remove(&group);
-                continue;
-            }
-            // What follows an entry that could not be applied cannot be applied either.
-            if failed.contains(&group) {
-                continue;
-            }
-            let standing = standings.entry(group).or_default();
-            if let Err(failure) = carry_out(job, standing, &inputs, &snapshots) {
-                error!(%group, %failure, "this node's replica stands still until the node is restarted");
-                failed.insert(group);
-            }
-        }
-    });
-    if let Err(failure) = started {
-        error!(%failure, "a thread that applies entries cannot be started");
-    }
-    jobs
-}
-
-fn carry_out(
-    job: Job,
-    standing: &mut Standing,
-    inputs: &Sender<Input>,
-    snapshots: &Snapshots,
-) -> Result<(), EngineError> {
-    let Job {
-        group,
-        machine,
-        task,
-    } = job;
-    match task {
-        Task::Apply(entries) => {
-            let Some(last) = entries.last().map(|entry| entry.index) else {
-                return Ok(());
-            };
-            standing.unreleased_entries += entries.len() as u64;
-            let bytes = entries.iter().map(|entry| entry.data.len());
-            standing.unreleased_bytes += bytes.sum::<usize>();
-            machine.apply(entries)?;
-            standing.applied = last;
-            let _ = inputs.send(Input::Applied(group, last));
-            if standing.unreleased_entries >= RELEASE_ENTRIES
-                || standing.unreleased_bytes >= RELEASE_BYTES
-            {
-                standing.unreleased_entries = 0;
-                standing.unreleased_bytes = 0;
-                machine.sync()?;
-                let _ = inputs.send(Input::Durable(group, last));
-            }
-        }
-        Task::Copy(id) => {
-            let index = standing.applied;
-            let copied = match index {
-                // Nothing was applied since the start; what it has is found out when something is.
-                0 => Err(EngineError::Io("nothing was applied yet".into())),
-                _ => machine.copy_to(&snapshots.outgoing(group, id)),
-            };
-            match copied {
-                Ok(()) => {
-                    info!(%group, index, "a snapshot is offered");
-                    snapshots.offer(group, id);
-                    let _ = inputs.send(Input::Copied(group, index, id));
-                }
-                Err(failure) => {
-                    warn!(%group, %failure, "a snapshot cannot be made");
-                    let _ = inputs.send(Input::Copied(group, 0, 0));
-                }
-            }
-        }
-        Task::Install(index) => {
-            machine.install(&snapshots.files(group), index)?;
-            snapshots.discard(group);
-            standing.applied = index;
-            info!(%group, index, "a snapshot is installed");
-            let _ = inputs.send(Input::Applied(group, index));
-        }
-        // Whoever takes jobs has seen to it.
-        Task::Forget => {}
-    }
-    Ok(())
 }

@@ -4,6 +4,7 @@
 //! What all groups want to keep in a round goes to the log in one write with one fsync. It knows no socket, no clock and no thread, so a test
 //! can run a whole cluster of them from one seed. `links` carries messages between nodes: authenticated by `handshake`, in the frames of `frame`, with the contents of `parcel`.
 
+mod applier;
 pub mod calls;
 pub mod driver;
 pub mod election;
@@ -16,6 +17,7 @@ pub mod lease;
 pub mod links;
 pub mod log_store;
 pub mod member;
+mod outbox;
 pub mod parcel;
 pub mod proposals;
 mod queue;
