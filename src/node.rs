@@ -150,10 +150,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     let health_member = shared.member.clone();
     let driver = shared.member.as_ref().map(|member| member.driver.clone());
     if let Some(joined) = member {
-        let (quick, connections) = joined.quick;
-        server::for_nodes(quick, Arc::clone(&shared), &connections);
-        let own = Arbiter::new().handle();
-        server::for_nodes(joined.others, Arc::clone(&shared), &own);
+        server::for_nodes(joined.sent_on, Arc::clone(&shared));
     }
     let listening = Listening {
         listener: rest_listener,

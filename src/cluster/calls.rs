@@ -53,7 +53,7 @@ impl Calls {
         // Also when the caller loses patience.
         let _forgetting = Forgetting(Arc::clone(self), number);
         let parcel = Parcel::Question(number, question);
-        if !links.send_together(node, &parcel).await {
+        if !links.send_together(node, &parcel) {
             return Err(NoAnswer::NotAsked);
         }
         match tokio::time::timeout(ANSWER_TIME_MAX, answer).await {

@@ -205,21 +205,16 @@ impl Links {
         queue.inspect(|queue| queue.flush()).is_some()
     }
 
-    /// Sends a parcel together with others that are sent at this moment, from the thread of the connections.
-    pub fn send_soon(&self, to: NodeId, parcel: &Parcel) {
-        if let Some(queue) = self.put(to, parcel) {
-            queue.flush_soon();
-        }
-    }
-
     /// Sends a parcel together with those of other tasks of this thread. `false` as above.
-    pub async fn send_together(&self, to: NodeId, parcel: &Parcel) -> bool {
+    pub fn send_together(&self, to: NodeId, parcel: &Parcel) -> bool {
         let Some(queue) = self.put(to, parcel) else {
             return false;
         };
-        // The first that goes on after the others have had their turn sends what all of them have put there.
-        tokio::task::yield_now().await;
-        queue.flush();
+        match Handle::try_current() {
+            // The first that has its turn after the others have had theirs sends what all of them have put there.
+            Ok(thread) => drop(thread.spawn(async move { queue.flush() })),
+            Err(_) => queue.flush(),
+        }
         true
     }
 

@@ -131,7 +131,7 @@ impl Member {
                     let links = links.clone();
                     let reply = move |answer| {
                         if let Some(links) = links.upgrade() {
-                            links.send_soon(from, &Parcel::Answer(number, answer));
+                            links.send_together(from, &Parcel::Answer(number, answer));
                         }
                     };
                     match question {

@@ -39,13 +39,24 @@ struct Sending {
 }
 
 impl Sending {
+    /// What is sent counts no more for what waits; moving the rest pays when there is much of it.
+    fn forget_sent(&mut self) {
+        if self.sent > KEPT_BUFFER_BYTES_MAX {
+            self.frames.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
     /// Gives the connection what it takes. Whether nothing waits any more.
     fn write(&mut self, writer: &OwnedWriteHalf) -> io::Result<bool> {
         while let Some(rest) = self.frames.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match writer.try_write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => self.sent += bytes,
-                Err(full) if full.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(full) if full.kind() == io::ErrorKind::WouldBlock => {
+                    self.forget_sent();
+                    return Ok(false);
+                }
                 Err(failure) => return Err(failure),
             }
         }
@@ -101,11 +112,6 @@ impl Queue {
 
     fn write(&self) -> io::Result<bool> {
         self.sending().write(&self.writer)
-    }
-
-    /// Has what waits sent by whoever keeps the connection: on the same thread that is soon, and together with what comes until then.
-    pub fn flush_soon(&self) {
-        self.waiting.notify_one();
     }
 
     /// Sends what waits, and signs of life, until something is wrong.

@@ -4,7 +4,7 @@ use std::{
     convert::Infallible, future::ready, net::TcpListener, rc::Rc, sync::Arc, time::Duration,
 };
 
-use actix::{Actor, prelude::ArbiterHandle};
+use actix::{Actor, Arbiter};
 use actix_http::Request;
 use actix_web::{
     App, HttpServer,
@@ -100,9 +100,9 @@ impl Service<Request> for Entrance {
 /// Requests that other nodes have sent on, with the way back.
 pub type SentOn = mpsc::Receiver<(Bytes, Reply)>;
 
-/// Answers other nodes, on the thread of an arbiter.
-pub fn for_nodes(mut sent_on: SentOn, shared: Arc<Shared>, arbiter: &ArbiterHandle) {
-    arbiter.spawn(async move {
+/// Answers other nodes, on a thread of its own.
+pub fn for_nodes(mut sent_on: SentOn, shared: Arc<Shared>) {
+    Arbiter::new().spawn(async move {
         let queries = Arc::new(QueryRoom::default());
         let router = Router {
             table: Arc::clone(&shared.table),

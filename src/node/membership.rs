@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actix::{Addr, Arbiter, prelude::ArbiterHandle};
+use actix::{Addr, Arbiter};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
@@ -35,8 +35,6 @@ use crate::{
 
 /// Requests of other nodes that may wait to be answered.
 const SENT_ON_MAX: usize = 4096;
-/// Requests up to this size are answered on the thread of the connections, which saves two wake-ups; a longer one would keep all that the nodes say to each other waiting.
-const QUICK_BYTES_MAX: usize = 16 * 1024;
 /// How long a node tries to come into a cluster that does not answer, or cannot decide.
 const JOIN_PATIENCE: Duration = Duration::from_secs(60);
 const JOIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -51,9 +49,7 @@ pub struct Joined {
     pub log: Arc<LogStore>,
     pub snapshots: Arc<Snapshots>,
     pub time: Arc<Timekeeper>,
-    /// Requests that other nodes have sent on: short ones, for the thread of the connections, and others.
-    pub quick: (server::SentOn, ArbiterHandle),
-    pub others: server::SentOn,
+    pub sent_on: server::SentOn,
     /// Takes the orders that other nodes pass on, as soon as it is there.
     pub coordinator: Arc<OnceLock<Addr<Coordinator>>>,
 }
@@ -323,8 +319,7 @@ pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, F
         key,
     };
     let (log, snapshots) = open_logs(settings)?;
-    let (short, quick) = mpsc::channel(SENT_ON_MAX);
-    let (long, others) = mpsc::channel(SENT_ON_MAX);
+    let (asked, sent_on) = mpsc::channel(SENT_ON_MAX);
     let time = Arc::new(timekeeper(settings, &clock, node)?);
     let coordinator = Arc::new(OnceLock::<Addr<Coordinator>>::new());
     let (commander, doorkeeper) = (Arc::clone(&coordinator), Arc::clone(&coordinator));
@@ -332,11 +327,7 @@ pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, F
     let member_there = Arc::clone(&admitting);
     let answers = Answers {
         // Who is not heard hears nothing, and asks again.
-        requests: Box::new(move |_, question: Bytes, reply| {
-            let is_short = question.len() <= QUICK_BYTES_MAX;
-            let sent_on = if is_short { &short } else { &long };
-            drop(sent_on.try_send((question, reply)));
-        }),
+        requests: Box::new(move |_, question, reply| drop(asked.try_send((question, reply)))),
         orders: Box::new(move |_, order: Bytes, reply: Reply| {
             if let Some(commander) = commander.get() {
                 tokio::spawn(orders::obey(commander.clone(), order, reply));
@@ -359,8 +350,7 @@ pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, F
         time: Arc::clone(&time),
     };
     let (started, member) = oneshot::channel();
-    let arbiter = Arbiter::new().handle();
-    arbiter.spawn_fn(move || {
+    Arbiter::new().spawn_fn(move || {
         let _ = started.send(Member::start(place, answers));
     });
     match member.await {
@@ -373,8 +363,7 @@ pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, F
                 log,
                 snapshots,
                 time,
-                quick: (quick, arbiter),
-                others,
+                sent_on,
                 coordinator,
             })
         }

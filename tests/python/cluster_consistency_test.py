@@ -136,6 +136,16 @@ def test_a_change_that_cannot_reach_a_majority_changes_nothing(cluster):
     assert at(nodes[2]).read_item("one", "a")["id"] == "one"
 
 
+@pytest.fixture
+def skewed_cluster(faulty_node, tmp_path):
+    """One whose nodes have wall clocks that can be set."""
+
+    def skewed(arguments, **_):
+        return faulty_node(arguments=arguments, started=False)
+
+    return Cluster(skewed, tmp_path)
+
+
 def set_clock(node, seconds):
     """Puts the wall clock of a node ahead by so much."""
     following = node.folder / "wall-clock.next"
@@ -143,12 +153,8 @@ def set_clock(node, seconds):
     following.rename(node.wall_clock)
 
 
-def test_time_runs_on_when_all_nodes_are_killed_and_their_clocks_put_back(faulty_node, tmp_path):
-    def skewed(arguments, **_):
-        return faulty_node(arguments=arguments, started=False)
-
-    cluster = Cluster(skewed, tmp_path)
-    nodes = cluster.nodes
+def test_time_runs_on_when_all_nodes_are_killed_and_their_clocks_put_back(skewed_cluster):
+    nodes = skewed_cluster.nodes
     made = make(nodes[1], default_ttl=-1)
     before = made.create_item({"id": "before", "pk": "a"})["_ts"]
     for node in nodes.values():
@@ -160,7 +166,7 @@ def test_time_runs_on_when_all_nodes_are_killed_and_their_clocks_put_back(faulty
         set_clock(node, 0)
     for node in nodes.values():
         node.start()
-    cluster.wait_led()
+    skewed_cluster.wait_led()
     # The log alone would have it stand still until the clocks have caught up.
     passed = int(time.monotonic() - since)
     time.sleep(max(0, 2 - passed))
@@ -168,22 +174,18 @@ def test_time_runs_on_when_all_nodes_are_killed_and_their_clocks_put_back(faulty
     assert after - ahead >= int(time.monotonic() - since) - 1 >= 1
 
 
-def test_one_clock_that_is_wrong_is_outvoted(faulty_node, tmp_path):
-    def skewed(arguments, **_):
-        return faulty_node(arguments=arguments, started=False)
-
-    cluster = Cluster(skewed, tmp_path)
-    nodes = cluster.nodes
+def test_one_clock_that_is_wrong_is_outvoted(skewed_cluster):
+    nodes = skewed_cluster.nodes
     made = make(nodes[1], default_ttl=-1)
     set_clock(nodes[3], 300)
     time.sleep(1)
     written = made.create_item({"id": "one", "pk": "a", "ttl": 100})
     assert abs(written["_ts"] - time.time()) < 5
-    cluster.wait_level(("shop", "items"))
+    skewed_cluster.wait_level(("shop", "items"))
     for node in nodes.values():
         assert node.raw("GET", ITEM, KEY).status == 200, "alive by the time of most"
     # Whoever leads, time goes on from where it was.
-    leader = cluster.leader_of(("shop", "items"))
+    leader = skewed_cluster.leader_of(("shop", "items"))
     nodes[leader].kill()
     survivor = next(node for number, node in nodes.items() if number != leader)
     later = at(survivor).create_item({"id": "two", "pk": "a"})

@@ -1033,96 +1033,72 @@ const CAUGHT_MIN: usize = 3;
 /// Runs of a broken build: most of them meet no moment at which it matters.
 const BROKEN_SEEDS: u64 = 60;
 
-/// In how many runs a broken build is found out.
-fn caught(broken: Broken) -> usize {
+/// A broken build must be found out.
+fn find_out(broken: Broken) {
     let caught = (0..BROKEN_SEEDS).filter(|seed| {
         // The Raft library itself gives up when a log has forgotten what it had promised.
         let verdict = catch_unwind(AssertUnwindSafe(|| run(*seed, broken)));
         verdict.is_err() || verdict.is_ok_and(|verdict| verdict.is_err())
     });
-    caught.count()
+    let caught = caught.count();
+    assert!(
+        caught >= CAUGHT_MIN,
+        "caught in {caught} of {BROKEN_SEEDS} runs"
+    );
 }
 
 #[test]
 fn a_disk_that_acknowledges_before_it_has_synced_is_found_out() {
-    let caught = caught(Broken {
+    find_out(Broken {
         lying_disks: true,
         ..SOUND
     });
-    assert!(
-        caught >= CAUGHT_MIN,
-        "caught in {caught} of {BROKEN_SEEDS} runs"
-    );
 }
 
 #[test]
 fn nodes_that_answer_clients_who_have_come_further_are_found_out() {
-    let caught = caught(Broken {
+    find_out(Broken {
         careless_sessions: true,
         ..SOUND
     });
-    assert!(
-        caught >= CAUGHT_MIN,
-        "caught in {caught} of {BROKEN_SEEDS} runs"
-    );
 }
 
 #[test]
 fn nodes_that_purge_by_their_own_clocks_are_found_out() {
-    let caught = caught(Broken {
+    find_out(Broken {
         hasty_purges: true,
         ..SOUND
     });
-    assert!(
-        caught >= CAUGHT_MIN,
-        "caught in {caught} of {BROKEN_SEEDS} runs"
-    );
 }
 
 #[test]
 fn leaders_that_judge_by_their_own_clocks_are_found_out() {
-    let caught = caught(Broken {
+    find_out(Broken {
         own_clocks: true,
         ..SOUND
     });
-    assert!(
-        caught >= CAUGHT_MIN,
-        "caught in {caught} of {BROKEN_SEEDS} runs"
-    );
 }
 
 #[test]
 fn nodes_that_judge_strong_reads_by_their_own_time_are_found_out() {
-    let caught = caught(Broken {
+    find_out(Broken {
         hasty_times: true,
         ..SOUND
     });
-    assert!(
-        caught >= CAUGHT_MIN,
-        "caught in {caught} of {BROKEN_SEEDS} runs"
-    );
 }
 
 #[test]
 fn a_leader_that_answers_strong_reads_without_asking_is_found_out() {
-    let caught = caught(Broken {
+    find_out(Broken {
         hasty_reads: true,
         ..SOUND
     });
-    assert!(
-        caught >= CAUGHT_MIN,
-        "caught in {caught} of {BROKEN_SEEDS} runs"
-    );
 }
 
 #[test]
 fn a_leader_that_decides_on_after_it_has_its_group_split_is_found_out() {
-    let caught = caught(Broken {
+    find_out(Broken {
         heedless_splits: true,
         ..SOUND
     });
-    assert!(
-        caught >= CAUGHT_MIN,
-        "caught in {caught} of {BROKEN_SEEDS} runs"
-    );
 }
