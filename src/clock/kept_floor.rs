@@ -24,14 +24,12 @@ pub struct KeptFloor {
 impl KeptFloor {
     /// `None`: the system does not say when it was started.
     pub fn open(folder: &Path, clock: &Clock) -> io::Result<Option<Self>> {
-        let Some((boot, now)) = since_boot() else {
-            return Ok(None);
-        };
-        let path = folder.join("time");
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false);
-        Ok(Some(Self {
-            file: file.open(path)?,
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(folder.join("time"))?;
+        // Both clocks are read with nothing slow in between.
+        Ok(since_boot().map(|(boot, now)| Self {
+            file,
             boot,
             start_millis: now - clock.monotonic_millis(),
         }))

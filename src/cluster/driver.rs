@@ -336,6 +336,11 @@ impl Work {
             machine.role(Role::default());
             machine.give_up();
         }
+        while let Ok(input) = self.inputs.try_recv() {
+            if let Input::Propose { proposed, .. } = input {
+                proposed(Err(NotProposed::NotLeader));
+            }
+        }
         self.status.store(Arc::default());
     }
 
@@ -390,7 +395,11 @@ impl Work {
             } => self.add(group, machine, &begin, applied),
             Input::Remove(group) => {
                 self.hand(group, Task::Forget);
-                self.machines.remove(&group);
+                if let Some(machine) = self.machines.remove(&group) {
+                    // Also for what was proposed since it was decided to leave.
+                    machine.role(Role::default());
+                    machine.give_up();
+                }
                 self.young.remove(&group);
                 self.reads.remove(group);
                 self.replicas.remove(group);
@@ -558,7 +567,7 @@ impl Work {
         for (group, role) in round.roles {
             if let Some(machine) = self.machines.get(&group) {
                 machine.role(role);
-                self.fates.insert(group, self.ticks + FATE_TICKS);
+                self.fates.entry(group).or_insert(self.ticks + FATE_TICKS);
             }
         }
         for (group, read) in round.reads {

@@ -198,11 +198,6 @@ impl Group {
         self.role
     }
 
-    /// Whether it leads, as of this very moment.
-    pub fn leads(&self) -> bool {
-        self.node.raft.state == StateRole::Leader
-    }
-
     /// The last entry that is known to be committed.
     pub fn commit_index(&self) -> u64 {
         self.node.raft.raft_log.committed
@@ -305,13 +300,15 @@ impl Group {
     }
 
     /// Another node asks for the last committed index. A voter that was in the leader's term when it asked says by that what is asked of all others: that nobody else
-    /// leads. Where two are a majority, nobody else need be waited for.
+    /// leads. Where two are a majority, nobody else need be waited for. The library takes such a word for all questions before this one, too; but it was given when this one
+    /// was asked, which may be before they were. So it counts only if there are none.
     fn hear_question(&mut self, question: Message) {
         let (from, asked) = (question.from, question.entries.first());
         let asked = asked.map(|entry| entry.data.clone()).unwrap_or_default();
+        let is_first = self.node.raft.pending_read_count() == 0;
         self.hear(question);
         let raft = &self.node.raft;
-        let votes = self.members().voters.contains(&from);
+        let votes = is_first && self.members().voters.contains(&from);
         if raft.state == StateRole::Leader && votes && part(&asked, 2) == Some(raft.term) {
             let mut word = Message::default();
             word.set_msg_type(MessageType::MsgHeartbeatResponse);

@@ -38,7 +38,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// Nobody is told that something was heard before it is kept.
+    /// Nobody is told that something was heard before it is kept, unless it is not to be kept.
     fn keep(&mut self, clocks: &dyn Clocks) {
         if let Some(floor) = self.shared.floor()
             && Some(floor) > self.kept
@@ -65,7 +65,7 @@ impl Timekeeper {
             inner: Mutex::new(Inner {
                 shared: SharedTime::new(node, floor),
                 offsets: BTreeMap::new(),
-                kept: floor,
+                kept: None,
             }),
         }
     }

@@ -27,7 +27,10 @@ use crate::{
         actor::{ChangeItems, PageBounds, ReadItem, ReadPage, Scope, off_the_event_loop},
         session::Served,
     },
-    shard::transaction::{self, Action, Done, Operation},
+    shard::{
+        host::Leader,
+        transaction::{self, Action, Done, Operation},
+    },
     sql::Condition,
 };
 
@@ -46,7 +49,13 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     let readable = consistency::await_readable(call, &container, shard).await?;
     let id = match container.id == coll {
         true => Cow::Borrowed(id),
-        false => Box::pin(addressed_id(&container, &place, coll, id)).await?,
+        false => match Box::pin(addressed_id(&container, &place, coll, id)).await {
+            Ok(id) => id,
+            Err(error) => {
+                readable.settle().await?;
+                return Err(error);
+            }
+        },
     };
     let request = ReadItem {
         container: &container,
@@ -176,6 +185,10 @@ pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<R
     let container = call.container(db, coll)?;
     let key = partition_key(call, &container)?;
     let place = place(&container, &key);
+    // A replica that is behind would not see all that there is to delete.
+    if let Some(Leader::Elsewhere(leader)) = container.shard_of(&place)?.leader() {
+        return Err(Error::elsewhere(leader));
+    }
     let scope = Scope {
         keys: crate::model::epk::EpkRange::point(place.clone()),
         range_id: None,

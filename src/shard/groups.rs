@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use actix::prelude::*;
-use tracing::error;
+use tracing::{error, info};
 
 use super::{
     actor::{Committed, Shard},
@@ -11,7 +11,7 @@ use super::{
     split_work::{ClearWork, Holding},
     state::ShardState,
 };
-use crate::store::EngineError;
+use crate::{model::error::Error, store::EngineError};
 
 /// While a group is being committed, this many requests may gather before the actor begins to decide them.
 const WAKE_WHILE_COMMITTING: usize = 16;
@@ -60,7 +60,8 @@ impl Shard {
 
     /// For how many more requests the actor is worth waking.
     fn wake_at(&self) -> usize {
-        if self.closing.is_some() {
+        if self.closing.is_some() || self.place.check().is_err() {
+            // Others are refused at once, whatever is still under way.
             1
         } else if self.committing {
             // Fewer wait for the group to end, when the actor wakes up anyway.
@@ -144,7 +145,18 @@ impl Shard {
 
     /// Nothing that was decided on top of the failed group can stand.
     fn commit_failed(&mut self, failure: &EngineError) {
-        error!(container = %self.view.facts.container, range = self.view.facts.range_id, %failure, "commit failed");
+        let (container, range) = (&self.view.facts.container, self.view.facts.range_id);
+        // A replica whose engine has failed is poisoned; another one has lost the lead, and who has it decides anew on what was not proposed yet.
+        let led_elsewhere = self.place.is_replica() && self.view.poisoned().is_none();
+        let error = match led_elsewhere {
+            true => Error::elsewhere(None),
+            false => failure.clone().into(),
+        };
+        if led_elsewhere {
+            info!(%container, range, reason = %failure, "commit refused");
+        } else {
+            error!(%container, range, %failure, "commit failed");
+        }
         self.view
             .set_disk_full(matches!(failure, EngineError::Full(_)));
         let number = self.next.number;
@@ -156,7 +168,7 @@ impl Shard {
             },
         );
         for waiting in dropped.waiting {
-            waiting.fail(failure.clone().into());
+            waiting.fail(error.clone());
         }
         self.forget_decisions();
     }

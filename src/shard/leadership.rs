@@ -45,6 +45,11 @@ impl Place {
         }
     }
 
+    /// Whether other nodes have the shard, too.
+    pub fn is_replica(&self) -> bool {
+        self.replica().is_some()
+    }
+
     fn replica(&self) -> Option<&Arc<Replica>> {
         match self {
             Self::Alone => None,

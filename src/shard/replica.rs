@@ -397,6 +397,10 @@ impl StateMachine for Replica {
                 return Err(failure);
             }
         };
+        if !self.inner().role.leads {
+            // What it decided itself while it led was forgotten when it ceased to lead; that is in the engine now, for whoever reads it there later.
+            index_work::follow(&view, &commands);
+        }
         index_work::follow_generations(&view, &state)?;
         let replica = self.handle.upgrade().and_then(|handle| handle.replica());
         for (term, mut rest) in ours {

@@ -1,6 +1,9 @@
 //! How many messages a strong read waits for, one after the other.
 
+use raft::eraftpb::Message;
+
 use super::*;
+use crate::cluster::replicas::Post;
 
 /// Every message takes a moment, so a round trip takes two.
 const STEADY: Weather = Weather {
@@ -41,4 +44,52 @@ fn wait(simulation: &mut Simulation, at: usize) -> u64 {
         assert!(simulation.now < began + STORM, "nobody answers");
     }
     simulation.now - began
+}
+
+/// What groups say, for whoever wants to deliver it by hand.
+#[derive(Default)]
+struct Kept(Vec<Message>);
+
+impl Post for Kept {
+    fn send(&mut self, group: GroupId, message: Message) {
+        if group == GROUPS[1] {
+            self.0.push(message);
+        }
+    }
+}
+
+#[test]
+fn the_word_of_who_asked_first_does_not_count_for_those_who_asked_later() {
+    for other_waits in [false, true] {
+        let mut simulation = Simulation::new(0, SOUND);
+        simulation.splitting.from = u64::MAX;
+        simulation.network.weather = STEADY;
+        while !simulation.agree() {
+            simulation.moment().unwrap();
+        }
+        let leader = simulation.settled_leader(GROUPS[1]).unwrap().id;
+        let other = leader % 3 + 1;
+        let mut replicas = |node: NodeId| {
+            let node = &mut simulation.nodes[(node - 1) as usize];
+            node.replicas.take().unwrap()
+        };
+        let (mut leads, mut follows) = (replicas(leader), replicas(other));
+        let mut question = Kept::default();
+        follows.ask_index(GROUPS[1], 1, 0);
+        follows.round(&mut question).unwrap();
+        let [asked] = question.0.as_slice() else {
+            panic!("{:?}", question.0);
+        };
+        let mut said = Kept::default();
+        if other_waits {
+            leads.ask_index(GROUPS[1], 2, 0);
+            leads.round(&mut said).unwrap();
+        }
+        leads.step(GROUPS[1], asked.clone());
+        let round = leads.round(&mut said).unwrap();
+        assert!(round.reads.is_empty(), "nobody has confirmed it since");
+        let answers = said.0.iter();
+        let answers = answers.filter(|one| one.get_msg_type() == MessageType::MsgReadIndexResp);
+        assert_eq!(answers.count(), usize::from(!other_waits));
+    }
 }
