@@ -84,9 +84,11 @@ impl Clocks for NodeClocks {
         if ahead > self.jump_bound_millis || self.clock.purging_paused() {
             return false;
         }
-        kept.keep(floor)
-            .inspect_err(|failure| error!(%failure, "what was heard of the time cannot be kept"))
-            .is_ok()
+        if let Err(failure) = kept.keep(floor) {
+            // Tried again when there is more to keep, not with every message.
+            error!(%failure, "what was heard of the time cannot be kept");
+        }
+        true
     }
 }
 
@@ -102,7 +104,8 @@ fn timekeeper(settings: &Settings, clock: &Clock, node: NodeId) -> Result<Timeke
     let clocks = NodeClocks {
         clock: clock.clone(),
         kept,
-        jump_bound_millis: i64::try_from(jump_bound).map_or(i64::MAX, |bound| bound * 1_000),
+        jump_bound_millis: i64::try_from(jump_bound)
+            .map_or(i64::MAX, |bound| bound.saturating_mul(1_000)),
     };
     let time = Timekeeper::new(Box::new(clocks), node, floor);
     clock.steer_by(time.offset(GroupId::META));
