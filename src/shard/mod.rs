@@ -27,6 +27,7 @@ pub mod progress;
 pub mod purge;
 mod purge_work;
 mod recent;
+mod reconcile;
 pub mod reindex;
 pub mod replica;
 pub mod select;
