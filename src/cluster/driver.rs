@@ -567,7 +567,9 @@ impl Work {
         for (group, role) in round.roles {
             if let Some(machine) = self.machines.get(&group) {
                 machine.role(role);
-                self.fates.entry(group).or_insert(self.ticks + FATE_TICKS);
+                if !role.leads {
+                    self.fates.entry(group).or_insert(self.ticks + FATE_TICKS);
+                }
             }
         }
         for (group, read) in round.reads {
