@@ -22,7 +22,7 @@ use crate::{
         catalog::{Database, OfferRecord},
         charge,
         container::{ContainerDefinition, Owner, with_system_properties},
-        error::{Error, ErrorKind, Result},
+        error::{Error, Result},
         item::EtagCondition,
         json,
         offer::{Migration, Throughput},
@@ -510,13 +510,12 @@ pub async fn replace_offer(call: &Call<'_>, rid: &str, payload: Payload) -> Resu
 /// One region never has conflicts.
 pub fn list_conflicts(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
     let container = call.container(db, coll)?;
-    if call.request.method() == "POST" && !query::is_query(call.request) {
-        return Err(Error::new(
-            ErrorKind::MethodNotAllowed,
-            "conflicts are made by the server",
-        ));
-    }
-    if call.request.method() == "POST" && !query::names_partition(call) {
+    list(call, &container.rid_text, "Conflicts", Vec::new())
+}
+
+pub fn query_conflicts(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
+    let container = call.container(db, coll)?;
+    if !query::names_partition(call) {
         return Err(query::cross_partition_disabled());
     }
     list(call, &container.rid_text, "Conflicts", Vec::new())

@@ -17,12 +17,13 @@ use bytes::Bytes;
 use super::{
     auth::{Access, AuthHeaders, Authenticator},
     batch, catalog, feeds, forward, headers, items,
-    operation::operation,
+    operation::{Mark, Operation, Target},
     query,
     reached::Reached,
-    request::{self, text},
+    request::{self, flag, text},
     resource_path::ResourcePath,
     respond::Response,
+    rights,
 };
 use crate::{
     clock::Clock,
@@ -35,7 +36,7 @@ use crate::{
     },
     router::{ContainerRoute, Router, RoutingTable, query::QueryRoom},
     telemetry::{
-        labels::{Operation, Throttle},
+        labels::Throttle,
         requests::{InFlight, Watch},
     },
 };
@@ -138,17 +139,14 @@ pub async fn entry(worker: Rc<Worker>, mut request: Request) -> HttpResponse<Byt
 
 pub(super) async fn answer(call: &Call<'_>, payload: Payload) -> Result<Response> {
     let path = ResourcePath::parse(call.request.uri().path())?;
-    let operation = operation(call.request, &path);
-    call.watch.operation(operation);
+    let operation = Operation::of(call.request.method().as_str(), &path, |mark| {
+        marked(call.request, mark)
+    });
+    call.watch.operation(operation.label());
     let access = authenticate(call, &path)?;
     request::check_version(call.request)?;
-    if access == Access::ReadOnly && is_write(call.request, &path) {
-        return Err(Error::new(
-            ErrorKind::Forbidden,
-            "the key that signed the request is read-only",
-        ));
-    }
-    route(call, &path, operation, payload).await
+    rights::check(access, &operation)?;
+    route(call, operation, payload).await
 }
 
 fn authenticate(call: &Call<'_>, path: &ResourcePath<'_>) -> Result<Access> {
@@ -173,100 +171,83 @@ fn authenticate(call: &Call<'_>, path: &ResourcePath<'_>) -> Result<Access> {
     )
 }
 
-/// Queries and plans are POSTs that read; so is a batch that only reads, which is not looked into.
-fn is_write(request: &Request, path: &ResourcePath<'_>) -> bool {
-    match *request.method() {
-        Method::GET | Method::HEAD => false,
-        Method::POST => {
-            matches!(path, ResourcePath::PartitionKeyDelete { .. }) || !query::is_query(request)
-        }
-        _ => true,
+/// Whether a header makes the request one of a kind.
+fn marked(request: &Request, mark: Mark) -> bool {
+    match mark {
+        Mark::QueryPlan => flag(request, &headers::QUERY_PLAN),
+        Mark::Batch => flag(request, &headers::BATCH_REQUEST),
+        Mark::Query => query::is_query(request),
+        Mark::Upsert => flag(request, &headers::IS_UPSERT),
+        Mark::ChangeFeed => request.headers().contains_key(&headers::A_IM),
     }
 }
 
-async fn route(
-    call: &Call<'_>,
-    path: &ResourcePath<'_>,
-    operation: Operation,
-    payload: Payload,
-) -> Result<Response> {
-    use ResourcePath as P;
-    let method = call.request.method();
+/// Carries the operation out. Neither path, verb nor headers are asked a second time what the
+/// request is: what the rights were decided from is what is done.
+async fn route(call: &Call<'_>, operation: Operation<'_>, payload: Payload) -> Result<Response> {
+    use Operation as O;
     // A future has the size of the largest that it waits for, and is moved when it is made. That of a point read stays small: the others are kept apart.
-    match (path, method.as_str()) {
-        (P::Account, "GET") => Ok(account(call)),
-        (P::Databases, "GET") => catalog::list_databases(call),
-        (P::Databases, "POST") if query::is_query(call.request) => {
-            Box::pin(catalog::query_databases(call, payload)).await
-        }
-        (P::Databases, "POST") => Box::pin(catalog::create_database(call, payload)).await,
-        (P::Database { db }, "GET") => catalog::read_database(call, db),
-        (P::Database { db }, "DELETE") => Box::pin(catalog::delete_database(call, db)).await,
-        (P::Containers { db }, "GET") => catalog::list_containers(call, db),
-        (P::Containers { db }, "POST") if query::is_query(call.request) => {
-            Box::pin(catalog::query_containers(call, db, payload)).await
-        }
-        (P::Containers { db }, "POST") => {
-            Box::pin(catalog::create_container(call, db, payload)).await
-        }
-        (P::Container { db, coll }, "GET") => catalog::read_container(call, db, coll),
-        (P::Container { db, coll }, "PUT") => {
-            Box::pin(catalog::replace_container(call, db, coll, payload)).await
-        }
-        (P::Container { db, coll }, "DELETE") => {
-            Box::pin(catalog::delete_container(call, db, coll)).await
-        }
-        (P::PartitionKeyRanges { db, coll }, "GET") => catalog::list_ranges(call, db, coll),
-        (P::Offers, "GET") => catalog::list_offers(call),
-        (P::Offers, "POST") => Box::pin(catalog::query_offers(call, payload)).await,
-        (P::Offer { rid }, "GET") => catalog::read_offer(call, rid),
-        (P::Offer { rid }, "PUT") => Box::pin(catalog::replace_offer(call, rid, payload)).await,
-        (P::Items { db, coll }, "GET" | "POST") => match operation {
-            Operation::ChangeFeed => Box::pin(feeds::changes(call, db, coll)).await,
-            Operation::ReadFeed => Box::pin(feeds::read(call, db, coll)).await,
-            Operation::QueryPlan => Box::pin(query::plan(call, db, coll, payload)).await,
-            Operation::Batch => Box::pin(batch::batch(call, db, coll, payload)).await,
-            Operation::Query => Box::pin(query::query(call, db, coll, payload)).await,
-            _ => Box::pin(items::create(call, db, coll, payload)).await,
-        },
-        (P::Item { db, coll, id }, "GET") => items::read(call, db, coll, id).await,
-        (P::Item { db, coll, id }, "PUT") => {
+    match operation {
+        O::ReadItem(Target { db, coll }, id) => items::read(call, db, coll, id).await,
+        O::ReplaceItem(Target { db, coll }, id) => {
             Box::pin(items::replace(call, db, coll, id, payload)).await
         }
-        (P::Item { db, coll, id }, "PATCH") => {
+        O::PatchItem(Target { db, coll }, id) => {
             Box::pin(items::patch(call, db, coll, id, payload)).await
         }
-        (P::Item { db, coll, id }, "DELETE") => Box::pin(items::delete(call, db, coll, id)).await,
-        (P::PartitionKeyDelete { db, coll }, "POST") => {
+        O::DeleteItem(Target { db, coll }, id) => Box::pin(items::delete(call, db, coll, id)).await,
+        O::CreateItem(target) => Box::pin(items::create(call, target, false, payload)).await,
+        O::UpsertItem(target) => Box::pin(items::create(call, target, true, payload)).await,
+        O::Batch(Target { db, coll }) => Box::pin(batch::batch(call, db, coll, payload)).await,
+        O::QueryItems(Target { db, coll }) => Box::pin(query::query(call, db, coll, payload)).await,
+        O::PlanQuery(Target { db, coll }) => Box::pin(query::plan(call, db, coll, payload)).await,
+        O::ReadFeed(Target { db, coll }) => Box::pin(feeds::read(call, db, coll)).await,
+        O::ReadChangeFeed(Target { db, coll }) => Box::pin(feeds::changes(call, db, coll)).await,
+        O::DeletePartition(Target { db, coll }) => {
             Box::pin(items::delete_partition(call, db, coll)).await
         }
-        (P::Conflicts { db, coll }, "GET" | "POST") => catalog::list_conflicts(call, db, coll),
-        (P::Conflict { db, coll, id }, "GET" | "DELETE") => {
+        O::ReadAccount => Ok(account(call)),
+        O::ListDatabases => catalog::list_databases(call),
+        O::QueryDatabases => Box::pin(catalog::query_databases(call, payload)).await,
+        O::CreateDatabase => Box::pin(catalog::create_database(call, payload)).await,
+        O::ReadDatabase(db) => catalog::read_database(call, db),
+        O::DeleteDatabase(db) => Box::pin(catalog::delete_database(call, db)).await,
+        O::ListContainers(db) => catalog::list_containers(call, db),
+        O::QueryContainers(db) => Box::pin(catalog::query_containers(call, db, payload)).await,
+        O::CreateContainer(db) => Box::pin(catalog::create_container(call, db, payload)).await,
+        O::ReadContainer(Target { db, coll }) => catalog::read_container(call, db, coll),
+        O::ReplaceContainer(Target { db, coll }) => {
+            Box::pin(catalog::replace_container(call, db, coll, payload)).await
+        }
+        O::DeleteContainer(Target { db, coll }) => {
+            Box::pin(catalog::delete_container(call, db, coll)).await
+        }
+        O::ListRanges(Target { db, coll }) => catalog::list_ranges(call, db, coll),
+        O::ListOffers => catalog::list_offers(call),
+        O::QueryOffers => Box::pin(catalog::query_offers(call, payload)).await,
+        O::ReadOffer(rid) => catalog::read_offer(call, rid),
+        O::ReplaceOffer(rid) => Box::pin(catalog::replace_offer(call, rid, payload)).await,
+        O::ListConflicts(Target { db, coll }) => catalog::list_conflicts(call, db, coll),
+        O::QueryConflicts(Target { db, coll }) => catalog::query_conflicts(call, db, coll),
+        O::ReadConflict(Target { db, coll }, id) | O::DeleteConflict(Target { db, coll }, id) => {
             catalog::missing_conflict(call, db, coll, id)
         }
-        (P::Unknown { path }, _) => Err(Error::not_found(format!(
+        O::Missing(path) => Err(Error::not_found(format!(
             "there is no resource at the path '{path}'"
         ))),
-        (
-            P::Scripts { .. }
-            | P::Script { .. }
-            | P::Users { .. }
-            | P::User { .. }
-            | P::Permissions { .. }
-            | P::Permission { .. },
-            _,
-        ) => Err(Error::new(
+        O::Unsupported => Err(Error::new(
             ErrorKind::NotImplemented,
             format!(
                 "'{}' is not offered: Bolide has no server-side scripts, users and permissions",
                 call.request.path()
             ),
         )),
-        _ => Err(Error::new(
+        O::WrongVerb => Err(Error::new(
             ErrorKind::MethodNotAllowed,
             format!(
-                "the path '{}' does not take the method {method}",
-                call.request.path()
+                "the path '{}' does not take the method {}",
+                call.request.path(),
+                call.request.method()
             ),
         )),
     }

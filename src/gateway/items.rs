@@ -9,7 +9,8 @@ use super::{
     consistency,
     dispatch::Call,
     headers,
-    request::{self, flag, text},
+    operation::Target,
+    request::{self, text},
     respond::Response,
 };
 use crate::{
@@ -73,7 +74,13 @@ pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Res
     Ok(answer(call, &container, value, &served, false))
 }
 
-pub async fn create(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> Result<Response> {
+/// Creates an item or, when `upsert` says so, replaces the one that is there.
+pub async fn create(
+    call: &Call<'_>,
+    Target { db, coll }: Target<'_>,
+    upsert: bool,
+    payload: Payload,
+) -> Result<Response> {
     let container = call.container(db, coll)?;
     request::check_content_type(call.request)?;
     let body = request::body(payload).await?;
@@ -85,7 +92,7 @@ pub async fn create(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> 
         container.indexer.as_ref(),
     )?;
     let id = draft.item.id.clone();
-    let action = if flag(call.request, &headers::IS_UPSERT) {
+    let action = if upsert {
         Action::Upsert(draft)
     } else {
         Action::Create(draft)

@@ -19,6 +19,7 @@ mod reached;
 mod request;
 pub mod resource_path;
 mod respond;
+mod rights;
 mod scrape;
 pub mod server;
 pub mod tls;
