@@ -11,6 +11,7 @@ pub mod index;
 pub mod local_cluster;
 pub mod model;
 pub mod node;
+pub mod operator;
 pub mod router;
 pub mod shard;
 pub mod sql;

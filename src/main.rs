@@ -1,8 +1,8 @@
 //! The `bolide` program.
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
-use bolide::{config, node};
+use bolide::{config, gateway::keys, model::error::Result, node};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
             print!("{text}");
             ExitCode::SUCCESS
         }
-        config::Command::Key => match bolide::gateway::keys::generate_key() {
+        config::Command::Key => match keys::generate_key() {
             Ok(key) => {
                 println!("{key}");
                 ExitCode::SUCCESS
@@ -32,7 +32,11 @@ fn main() -> ExitCode {
             ),
             Err(error) => fail(config::ExitCode::Configuration, &error.message),
         },
-        config::Command::Cluster(task) => match bolide::local_cluster::run(&task) {
+        config::Command::Cluster(task) => match bolide::local_cluster::run(&task, &read_key) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(config::ExitCode::Failure, &error.message),
+        },
+        config::Command::Operator(task) => match bolide::operator::run(&task, &read_key) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(config::ExitCode::Failure, &error.message),
         },
@@ -41,6 +45,10 @@ fn main() -> ExitCode {
             Err(failure) => fail(failure.code, &failure.message),
         },
     }
+}
+
+fn read_key(path: &Path) -> Result<String> {
+    Ok(keys::primary_key(path)?.base64().to_owned())
 }
 
 fn fail(code: config::ExitCode, message: &str) -> ExitCode {

@@ -27,7 +27,9 @@ use crate::{
     gateway::{
         dispatch::Shared,
         health::Health,
-        keys::KeySource,
+        host_policy::HostPolicy,
+        keys::{KeySource, is_loopback},
+        order_auth::OrderAuth,
         server::{self, Listening},
         tls::CertificateFiles,
     },
@@ -107,6 +109,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
             &server.host,
         )?)
     } else {
+        refuse_open_network(&settings)?;
         None
     };
     let data = &settings.storage.data_path;
@@ -140,6 +143,8 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         table: Arc::clone(&table),
         coordinator: coordinator.clone(),
         authenticator: keys.as_ref().map(KeySource::authenticator),
+        hosts: HostPolicy::new(&server.allowed_hosts),
+        trust_forwarded: server.trust_forwarded,
         clock: clock.clock(),
         account: server.account.clone(),
         region: server.region.clone(),
@@ -161,14 +166,19 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     let rest = server::rest(listening, shared)
         .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
     let health_port = port_of(&health_listener);
+    let orders = OrderAuth::new(
+        keys.as_ref().map(KeySource::authenticator),
+        HostPolicy::new(&server.allowed_hosts),
+    );
     let health = Health {
+        orders,
         table,
         clock: Arc::clone(&clock),
         metrics: metrics.clone(),
         coordinator: coordinator.clone(),
         cluster: health_member.zip(meta),
     };
-    let health = server::health(health_listener, health)
+    let health = server::health(health_listener, Arc::new(health))
         .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
 
     announce(&endpoint, health_port, &settings, keys.as_ref());
@@ -195,6 +205,22 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     }
     close(&coordinator, &clock).await;
     Ok(())
+}
+
+/// Fails when everybody in the network could do everything and nobody has said that this is meant.
+fn refuse_open_network(settings: &Settings) -> Result<(), Failure> {
+    let host = &settings.server.host;
+    if is_loopback(host) || settings.auth.allow_open_network {
+        return Ok(());
+    }
+    Err(Failure::new(
+        ExitCode::Configuration,
+        format!(
+            "refusing to listen on {host} with authentication off: everybody who reaches the port \
+             could read and delete everything; leave auth.enabled on and give a --key-file, listen \
+             on 127.0.0.1, or say that it is meant with --set auth.allow_open_network=true"
+        ),
+    ))
 }
 
 /// Makes the data folder, and takes it for this process alone.

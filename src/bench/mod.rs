@@ -36,7 +36,7 @@ mod report;
 mod request;
 mod run;
 mod scripts;
-mod signer;
+pub(crate) mod signer;
 mod wire;
 mod workload;
 mod yardstick;

@@ -76,6 +76,16 @@ pub fn not_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D
     text(deserializer, "a name", |found| !found.trim().is_empty())
 }
 
+/// Host names separated by commas, without scheme and port; none is fine.
+pub fn host_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let expected = "a list of host names like db.example.org,db2.example.org, without ports";
+    text(deserializer, expected, |found| {
+        found
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b".-_, ".contains(&byte))
+    })
+}
+
 /// Numbered addresses, `1=host:port,2=host:port`; none is fine.
 pub fn members<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let expected = "a list like 1=10.0.0.1:8082,2=10.0.0.2:8082 in which each number and each address is there once";

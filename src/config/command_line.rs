@@ -11,6 +11,7 @@ use super::{DEFAULT_FILE, Settings};
 use crate::bench::BenchTask;
 use crate::local_cluster::ClusterTask;
 use crate::model::error::{Error, Result};
+use crate::operator::{ClockTask, Configured, OperatorTask, Split};
 
 /// How the process ends; the numbers are part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub enum Command {
     Bench(BenchTask),
     /// Try a cluster on this machine.
     Cluster(ClusterTask),
+    /// Give a running node an order.
+    Operator(OperatorTask),
     /// Print this text and end: the help or the version.
     Show(String),
 }
@@ -80,6 +83,11 @@ enum Task {
     /// Try a cluster on this machine
     #[command(subcommand)]
     Cluster(ClusterTask),
+    /// Confirm the time of a running node
+    #[command(subcommand)]
+    Clock(ClockTask),
+    /// Split a shard of a running node in two
+    Split(Split),
 }
 
 // All values are text here: the settings check them, the same way for file, environment and flags.
@@ -206,8 +214,44 @@ pub fn parse(
         Some(Task::Serve(flags)) => settings(&[&line.serve, &flags], environment),
         Some(Task::Key) => alone(&line.serve, "key", Command::Key),
         Some(Task::Bench(task)) => alone(&line.serve, "bench", Command::Bench(task)),
-        Some(Task::Cluster(task)) => alone(&line.serve, "cluster", Command::Cluster(task)),
+        Some(Task::Cluster(mut task)) => {
+            if task.wants_key() {
+                let node = configured(environment)?;
+                task.or_key(node.key_file);
+            }
+            alone(&line.serve, "cluster", Command::Cluster(task))
+        }
+        Some(Task::Clock(task)) => operator(&line.serve, OperatorTask::Clock(task), environment),
+        Some(Task::Split(split)) => operator(&line.serve, OperatorTask::Split(split), environment),
     }
+}
+
+/// An order to a node, which is reached and signed for as the settings here say.
+fn operator(
+    flags: &ServeFlags,
+    mut task: OperatorTask,
+    environment: Vec<(String, String)>,
+) -> Result<Command> {
+    task.fill(configured(environment)?);
+    alone(flags, "orders", Command::Operator(task))
+}
+
+/// What the settings say of a node that is started here.
+fn configured(environment: Vec<(String, String)>) -> Result<Configured> {
+    let settings = load(Sources {
+        file: default_file(),
+        environment,
+        flags: Vec::new(),
+    })?;
+    Ok(Configured {
+        host: settings.server.reached_host().to_owned(),
+        health_port: settings.server.health_port,
+        key_file: settings.auth.key_file,
+    })
+}
+
+fn default_file() -> Option<PathBuf> {
+    Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists())
 }
 
 /// A command that takes none of the flags that serve.
@@ -233,7 +277,7 @@ pub fn environment() -> Vec<(String, String)> {
 /// The settings for these flags, the later ones over the earlier ones.
 fn settings(flags: &[&ServeFlags], environment: Vec<(String, String)>) -> Result<Command> {
     let named = flags.iter().rev().find_map(|flags| flags.config.clone());
-    let file = named.or_else(|| Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()));
+    let file = named.or_else(default_file);
     let mut all = Vec::new();
     for flags in flags {
         all.extend(flags.settings()?);

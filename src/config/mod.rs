@@ -60,6 +60,14 @@ pub struct Server {
     pub region: String,
     /// The account's consistency level; a request may ask for a weaker one.
     pub consistency: Consistency,
+    /// Names by which clients may address this node, separated by commas: `db.example.org`. Counts
+    /// for orders on the health port, and for REST while the well-known key is in force or
+    /// authentication is off; IP addresses, `localhost` and names without dots always pass.
+    #[serde(deserialize_with = "checks::host_names")]
+    pub allowed_hosts: String,
+    /// Whether `Forwarded` and `X-Forwarded-*` headers say how clients reach the node: only behind
+    /// a proxy that sets them.
+    pub trust_forwarded: bool,
     /// How long requests may still run after the node was told to stop.
     #[serde(deserialize_with = "checks::whole::<_, _, 0, 3_600>")]
     pub shutdown_seconds: u64,
@@ -94,6 +102,8 @@ pub struct Auth {
     /// loopback only.
     #[serde(with = "checks::optional_path")]
     pub key_file: Option<PathBuf>,
+    /// Whether authentication may be off on an address that other machines reach.
+    pub allow_open_network: bool,
     /// How often the key file is looked at for new keys.
     #[serde(deserialize_with = "checks::whole::<_, _, 1, 3_600>")]
     pub key_file_poll_seconds: u64,
@@ -216,15 +226,23 @@ pub enum LogFormat {
 }
 
 impl Server {
+    /// The host by which this machine reaches the node. One that listens on every address is also
+    /// on loopback.
+    pub fn reached_host(&self) -> &str {
+        match self.host.parse() {
+            Ok(IpAddr::V4(any)) if any.is_unspecified() => "127.0.0.1",
+            Ok(IpAddr::V6(any)) if any.is_unspecified() => "::1",
+            _ => &self.host,
+        }
+    }
+
     /// The address that clients on this machine use, when REST is served on `port`.
     pub fn endpoint(&self, port: u16) -> String {
         let scheme = self.protocol.scheme();
-        match self.host.parse() {
-            // A node that listens on every address is also on this one.
-            Ok(IpAddr::V4(any)) if any.is_unspecified() => format!("{scheme}://127.0.0.1:{port}/"),
-            Ok(IpAddr::V6(any)) if any.is_unspecified() => format!("{scheme}://[::1]:{port}/"),
-            Ok(IpAddr::V6(address)) => format!("{scheme}://[{address}]:{port}/"),
-            _ => format!("{scheme}://{}:{port}/", self.host),
+        let host = self.reached_host();
+        match host.contains(':') {
+            true => format!("{scheme}://[{host}]:{port}/"),
+            false => format!("{scheme}://{host}:{port}/"),
         }
     }
 }
@@ -240,6 +258,8 @@ impl Default for Server {
             account: "bolide".to_owned(),
             region: "South Central US".to_owned(),
             consistency: Consistency::Session,
+            allowed_hosts: String::new(),
+            trust_forwarded: false,
             shutdown_seconds: 10,
         }
     }
@@ -261,6 +281,7 @@ impl Default for Auth {
         Self {
             enabled: true,
             key_file: None,
+            allow_open_network: false,
             key_file_poll_seconds: 2,
         }
     }

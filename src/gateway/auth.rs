@@ -19,6 +19,7 @@ use self::payload::Payload;
 use self::token::SIGNATURE_BYTES;
 use super::keys::{AccountKey, AccountKeys};
 use super::resource_path::{ResourcePath, Signing};
+use crate::model::account::ORDER_RESOURCE_TYPE;
 use crate::model::error::{Error, ErrorKind, Result};
 
 /// How far the date of a request may be from ours, either way.
@@ -76,7 +77,13 @@ impl<'a> SignedDate<'a> {
 
 /// Checks signatures against the account's keys, which can be replaced while it is in use.
 pub struct Authenticator {
-    signers: ArcSwap<Vec<(Signer, Access)>>,
+    signers: ArcSwap<Signers>,
+}
+
+/// The keys in force, prepared.
+struct Signers {
+    prepared: Vec<(Signer, Access)>,
+    well_known: bool,
 }
 
 impl Authenticator {
@@ -91,6 +98,11 @@ impl Authenticator {
         self.signers.store(Arc::new(signers(keys)));
     }
 
+    /// Whether the emulator's well-known key is in force: everybody can sign with it.
+    pub fn takes_well_known_key(&self) -> bool {
+        self.signers.load().well_known
+    }
+
     /// Says what the signer of a request may do. `now` is in seconds since 1970.
     ///
     /// 401 when the signature is missing, malformed or wrong; 403 when it is right but its date is
@@ -99,6 +111,28 @@ impl Authenticator {
         &self,
         verb: &str,
         path: &ResourcePath<'_>,
+        headers: &AuthHeaders<'_>,
+        now: i64,
+    ) -> Result<Access> {
+        self.signed_by(verb, path.signing(), headers, now)
+    }
+
+    /// The same for an order on the health port: `link` is its path without the leading slash.
+    pub fn authenticate_order(
+        &self,
+        verb: &str,
+        link: &str,
+        headers: &AuthHeaders<'_>,
+        now: i64,
+    ) -> Result<Access> {
+        let signing = Signing::whole(ORDER_RESOURCE_TYPE, link);
+        self.signed_by(verb, signing, headers, now)
+    }
+
+    fn signed_by(
+        &self,
+        verb: &str,
+        signing: Signing<'_>,
         headers: &AuthHeaders<'_>,
         now: i64,
     ) -> Result<Access> {
@@ -112,7 +146,7 @@ impl Authenticator {
             resource_type,
             link,
             alternative,
-        } = path.signing();
+        } = signing;
 
         let signers = self.signers.load();
         let payload = Payload::new(verb, resource_type, &link, date);
@@ -129,22 +163,26 @@ impl Authenticator {
     }
 }
 
-fn signers(keys: &AccountKeys) -> Vec<(Signer, Access)> {
+fn signers(keys: &AccountKeys) -> Signers {
     let signer = |key: &AccountKey| {
         Signer::new_from_slice(key.bytes()).expect("HMAC takes keys of every length")
     };
-    keys.iter()
-        .map(|(key, access)| (signer(key), access))
-        .collect()
+    Signers {
+        prepared: keys
+            .iter()
+            .map(|(key, access)| (signer(key), access))
+            .collect(),
+        well_known: keys.iter().any(|(key, _)| key.is_well_known()),
+    }
 }
 
 /// The rights of the first key that gives this signature.
 fn signer_of(
-    signers: &[(Signer, Access)],
+    signers: &Signers,
     payload: &Payload,
     signature: &[u8; SIGNATURE_BYTES],
 ) -> Option<Access> {
-    signers.iter().find_map(|(prepared, access)| {
+    signers.prepared.iter().find_map(|(prepared, access)| {
         let mut signer = prepared.clone();
         signer.update(payload.bytes());
         let expected: [u8; SIGNATURE_BYTES] = signer.finalize().into_bytes().into();

@@ -8,7 +8,7 @@ use actix_web::{
     dev::Response as HttpResponse,
     http::{
         Method,
-        header::{AUTHORIZATION, DATE, HeaderValue},
+        header::{AUTHORIZATION, DATE, HOST, HeaderValue},
     },
 };
 use arc_swap::ArcSwap;
@@ -16,7 +16,9 @@ use bytes::Bytes;
 
 use super::{
     auth::{Access, AuthHeaders, Authenticator},
-    batch, catalog, feeds, forward, headers, items,
+    batch, catalog, feeds, forward, headers,
+    host_policy::HostPolicy,
+    items,
     operation::{Mark, Operation, Target},
     query,
     reached::Reached,
@@ -47,6 +49,8 @@ pub struct Shared {
     pub coordinator: Addr<Coordinator>,
     /// `None`: everybody may do everything.
     pub authenticator: Option<Arc<Authenticator>>,
+    pub hosts: HostPolicy,
+    pub trust_forwarded: bool,
     pub clock: Clock,
     pub account: String,
     pub region: String,
@@ -107,9 +111,10 @@ pub async fn entry(worker: Rc<Worker>, mut request: Request) -> HttpResponse<Byt
         request: &request,
         watch: Watch::start(&worker.in_flight),
     };
-    let answered = match &worker.shared.member {
-        None => answer(&call, payload).await,
-        Some(member) => Box::pin(forward::answer(&call, payload, member)).await,
+    let answered = match (check_host(&call), &worker.shared.member) {
+        (Err(foreign), _) => Err(foreign),
+        (Ok(()), None) => answer(&call, payload).await,
+        (Ok(()), Some(member)) => Box::pin(forward::answer(&call, payload, member)).await,
     };
     let response = match answered {
         Ok(response) => response,
@@ -135,6 +140,22 @@ pub async fn entry(worker: Rc<Worker>, mut request: Request) -> HttpResponse<Byt
         tokio::task::yield_now().await;
     }
     response
+}
+
+/// Fails with 403 if anybody could have made a browser send this request: it addresses the node by
+/// a foreign name, and no secret keeps strangers out.
+fn check_host(call: &Call<'_>) -> Result<()> {
+    let shared = &call.worker.shared;
+    let secret = shared.authenticator.as_ref();
+    if secret.is_some_and(|authenticator| !authenticator.takes_well_known_key()) {
+        return Ok(());
+    }
+    let headers = call.request.headers().get_all(&HOST);
+    let authority = call.request.uri().authority();
+    let hosts = headers
+        .map(HeaderValue::as_bytes)
+        .chain(authority.map(|authority| authority.as_str().as_bytes()));
+    shared.hosts.check(hosts)
 }
 
 pub(super) async fn answer(call: &Call<'_>, payload: Payload) -> Result<Response> {
@@ -256,7 +277,7 @@ async fn route(call: &Call<'_>, operation: Operation<'_>, payload: Payload) -> R
 /// The account, with an endpoint that the client can reach: the one it has just used.
 fn account(call: &Call<'_>) -> Response {
     let shared = &call.worker.shared;
-    let reached = Reached::by(call.request);
+    let reached = Reached::by(call.request, shared.trust_forwarded);
     let endpoint = format!(
         "{}://{}/",
         if reached.scheme == Some("https") {

@@ -1,42 +1,30 @@
-//! The health port: is the process alive, is it ready, how is it doing, and its metrics. Unauthenticated and without any document.
+//! The health port: is the process alive, is it ready, how is it doing, and its metrics, for
+//! everybody and without any document; and orders, for those who may give them.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use actix::Addr;
-use actix_web::{HttpResponse, http::StatusCode, web};
 use arc_swap::ArcSwap;
-use serde::Deserialize;
+use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::{
-    orders::{self, Order},
+    health_orders,
+    order_auth::{OrderAuth, Sender},
     scrape,
 };
 use crate::{
     clock::ClockKeeper,
     cluster::{NodeId, member::Member},
-    coordinator::{
-        Coordinator, check,
-        meta::Meta,
-        questions::{self, Question},
-        split::SplitShard,
-    },
+    coordinator::{Coordinator, meta::Meta},
     model::{
         catalog::{Catalog, NodeState},
-        error::{Error, ErrorKind, Result},
+        error::{Error, ErrorKind},
     },
     router::RoutingTable,
     shard::host::Leader,
     telemetry::Exporter,
 };
-
-/// How long a wish for a split waits for the catalog to have a leader.
-const SPLIT_PATIENCE: Duration = Duration::from_secs(5);
-const SPLIT_POLL: Duration = Duration::from_millis(20);
 
 pub struct Health {
     pub table: Arc<ArcSwap<RoutingTable>>,
@@ -45,26 +33,84 @@ pub struct Health {
     pub coordinator: Addr<Coordinator>,
     /// There in a cluster only.
     pub cluster: Option<(Arc<Member>, Arc<Meta>)>,
+    pub orders: OrderAuth,
 }
 
-pub fn configure(config: &mut web::ServiceConfig) {
-    config
-        .route("/alive", web::get().to(alive))
-        .route("/ready", web::get().to(ready))
-        .route("/status", web::get().to(status))
-        .route("/metrics", web::get().to(metrics))
-        .route("/cluster/check", web::get().to(check_cluster))
-        .route("/cluster/drain/{node}", web::post().to(drain))
-        .route("/clock/confirm", web::post().to(confirm_clock))
-        .route("/split", web::post().to(split));
+/// A request to the health port.
+pub struct Asked<'a> {
+    pub verb: &'a str,
+    pub path: &'a str,
+    /// What follows the `?`, as it was sent.
+    pub query: &'a str,
+    pub sender: Sender<'a>,
 }
 
-async fn alive() -> HttpResponse {
-    HttpResponse::Ok().json(json!({"alive": true}))
+/// What is answered to it.
+#[derive(Debug)]
+pub struct Told {
+    pub status: u16,
+    pub content_type: &'static str,
+    pub body: Bytes,
+}
+
+impl Told {
+    pub fn json(status: u16, body: &Value) -> Self {
+        Self {
+            status,
+            content_type: "application/json",
+            body: body.to_string().into(),
+        }
+    }
+
+    pub fn error(error: &Error) -> Self {
+        Self::json(error.status(), &json!({"error": error.message}))
+    }
+}
+
+/// What everybody may see. Everything else on this port is an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Page {
+    Alive,
+    Ready,
+    Status,
+    Metrics,
+}
+
+impl Page {
+    fn at(path: &str) -> Option<Self> {
+        match path {
+            "/alive" => Some(Self::Alive),
+            "/ready" => Some(Self::Ready),
+            "/status" => Some(Self::Status),
+            "/metrics" => Some(Self::Metrics),
+            _ => None,
+        }
+    }
+}
+
+/// The one entry point of the health port.
+pub async fn answer(health: &Arc<Health>, asked: &Asked<'_>) -> Told {
+    match (Page::at(asked.path), asked.verb) {
+        (None, _) => health_orders::answer(health, asked).await,
+        (Some(page), "GET" | "HEAD") => show(health, page).await,
+        (Some(_), verb) => Told::error(&Error::new(
+            ErrorKind::MethodNotAllowed,
+            format!("'{}' does not take the method {verb}", asked.path),
+        )),
+    }
+}
+
+async fn show(health: &Arc<Health>, page: Page) -> Told {
+    match page {
+        Page::Alive => Told::json(200, &json!({"alive": true})),
+        Page::Ready => ready(health),
+        Page::Status => status(health),
+        Page::Metrics => metrics(Arc::clone(health)).await,
+    }
 }
 
 /// Ready when every shard can serve.
-async fn ready(health: web::Data<Health>) -> HttpResponse {
+fn ready(health: &Health) -> Told {
     let table = health.table.load();
     let broken: Vec<String> = table
         .routes()
@@ -80,10 +126,10 @@ async fn ready(health: web::Data<Health>) -> HttpResponse {
         .collect();
     let body = json!({"ready": broken.is_empty(), "broken": broken});
     // A node with a broken shard serves the others: it is ready, and says what is wrong.
-    HttpResponse::Ok().json(body)
+    Told::json(200, &body)
 }
 
-async fn status(health: web::Data<Health>) -> HttpResponse {
+fn status(health: &Health) -> Told {
     let table = health.table.load();
     let own = health.cluster.as_ref().map(|(member, _)| member.node);
     let mut containers: Vec<Value> = table
@@ -104,13 +150,16 @@ async fn status(health: web::Data<Health>) -> HttpResponse {
     containers.sort_by(|a, b| a["container"].as_str().cmp(&b["container"].as_str()));
     let clock = health.clock.clock();
     let cluster = health.cluster.as_ref();
-    HttpResponse::Ok().json(json!({
-        "cluster": cluster.map(|(member, meta)| cluster_status(member, meta, &table.catalog)),
-        "version": env!("CARGO_PKG_VERSION"),
-        "now": clock.now(),
-        "purgingPaused": clock.purging_paused(),
-        "containers": containers,
-    }))
+    Told::json(
+        200,
+        &json!({
+            "cluster": cluster.map(|(member, meta)| cluster_status(member, meta, &table.catalog)),
+            "version": env!("CARGO_PKG_VERSION"),
+            "now": clock.now(),
+            "purgingPaused": clock.purging_paused(),
+            "containers": containers,
+        }),
+    )
 }
 
 fn cluster_status(member: &Member, meta: &Meta, catalog: &Catalog) -> Value {
@@ -198,133 +247,18 @@ fn shard_status(shard: &crate::shard::host::ShardHandle, own: Option<NodeId>) ->
     }
 }
 
-async fn metrics(health: web::Data<Health>) -> HttpResponse {
+async fn metrics(health: Arc<Health>) -> Told {
     // Shards are looked at, which may need the disk.
-    let rendered = web::block(move || {
+    let rendered = tokio::task::spawn_blocking(move || {
         let observe = || scrape::observe(&health.table.load(), &health.clock.clock());
         health.metrics.render(observe)
     });
     match rendered.await {
-        Ok(text) => HttpResponse::Ok()
-            .content_type("text/plain; version=0.0.4")
-            .body(text),
-        Err(_) => HttpResponse::ServiceUnavailable().finish(),
+        Ok(text) => Told {
+            status: 200,
+            content_type: "text/plain; version=0.0.4",
+            body: text.into(),
+        },
+        Err(_) => Told::error(&Error::unavailable("the node is stopping")),
     }
-}
-
-/// What to split: `?container=dbs/shop/colls/carts&range=0`.
-#[derive(Deserialize)]
-struct Split {
-    container: String,
-    /// May be left out where there is only one.
-    range: Option<u32>,
-}
-
-/// The operator's wish that a shard be split. Answers when its parts have taken over.
-async fn split(wish: web::Query<Split>, health: web::Data<Health>) -> HttpResponse {
-    let Split { container, range } = wish.into_inner();
-    let done = match names(&container) {
-        Ok((database, container)) => split_shard(&health, &database, &container, range).await,
-        Err(error) => Err(error),
-    };
-    match done {
-        Ok(ranges) => HttpResponse::Ok().json(json!({"ranges": ranges})),
-        Err(error) => {
-            let status = StatusCode::from_u16(error.status());
-            HttpResponse::build(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
-                .json(json!({"error": error.message}))
-        }
-    }
-}
-
-/// Has a shard split here or, where the catalog is led elsewhere, there.
-async fn split_shard(
-    health: &Health,
-    database: &str,
-    container: &str,
-    range: Option<u32>,
-) -> Result<Vec<u32>> {
-    let deadline = Instant::now() + SPLIT_PATIENCE;
-    loop {
-        let request = SplitShard {
-            database: database.to_owned(),
-            container: container.to_owned(),
-            range_id: range,
-        };
-        let gone = |_| Error::unavailable("the node is stopping");
-        let done = health.coordinator.send(request).await.map_err(gone)?;
-        let (leader, error) = match done {
-            Err(error) => match error.kind {
-                ErrorKind::Elsewhere(leader) => (leader, error),
-                _ => return Err(error),
-            },
-            done => return done,
-        };
-        match (&health.cluster, leader) {
-            (Some((member, _)), Some(node)) if node != member.node => {
-                let question = Question::Split {
-                    database: database.to_owned(),
-                    container: container.to_owned(),
-                    range,
-                };
-                let answer = member.request(node, question.encode()).await;
-                if let Ok(answer) = answer {
-                    return questions::decode_answer(&answer);
-                }
-                return Err(Error::unavailable(format!(
-                    "node {node}, which leads the catalog, does not answer; whether the shard is being split is not known"
-                )));
-            }
-            _ if Instant::now() > deadline => return Err(error),
-            // There is no leader for a moment.
-            _ => tokio::time::sleep(SPLIT_POLL).await,
-        }
-    }
-}
-
-/// Begins to take a node out of the cluster.
-async fn drain(health: web::Data<Health>, node: web::Path<NodeId>) -> HttpResponse {
-    let given = match &health.cluster {
-        None => Err((400, "this node is on its own".to_owned())),
-        Some((member, _)) => {
-            let order = Order::Drain(node.into_inner());
-            orders::give(member, &health.coordinator, order).await
-        }
-    };
-    match given {
-        Ok(_) => HttpResponse::Accepted().json(json!({"draining": true})),
-        Err((status, message)) => {
-            let status = StatusCode::from_u16(status);
-            HttpResponse::build(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
-                .json(json!({"error": message}))
-        }
-    }
-}
-
-/// Database and container of a path by names.
-fn names(path: &str) -> Result<(String, String)> {
-    match path.split('/').collect::<Vec<_>>().as_slice() {
-        ["dbs", database, "colls", container] => {
-            Ok(((*database).to_owned(), (*container).to_owned()))
-        }
-        _ => Err(Error::bad_request(format!(
-            "'{path}' is no container: dbs/DATABASE/colls/CONTAINER is expected"
-        ))),
-    }
-}
-
-/// Compares what is alive in all replicas of all shards.
-async fn check_cluster(health: web::Data<Health>) -> HttpResponse {
-    let Some((member, _)) = &health.cluster else {
-        return HttpResponse::NotFound().json(json!({"error": "this node is on its own"}));
-    };
-    let shards = check::check(&health.table.load_full(), member).await;
-    let equal = shards.iter().all(|shard| shard.equal);
-    HttpResponse::Ok().json(json!({"equal": equal, "shards": shards}))
-}
-
-/// The operator's word that a jump of the clock is right.
-async fn confirm_clock(health: web::Data<Health>) -> HttpResponse {
-    health.clock.clock().confirm();
-    HttpResponse::Ok().json(json!({"purgingPaused": false}))
 }

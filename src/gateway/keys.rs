@@ -136,6 +136,13 @@ pub fn is_loopback(host: &str) -> bool {
             .is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
+/// The primary key of a key file, for signing.
+pub fn primary_key(path: &Path) -> Result<AccountKey> {
+    let bytes = read_key_file(path)?;
+    let keys = checked_keys(&bytes, true).map_err(|error| in_file(path, "", true, &error))?;
+    Ok(keys.primary)
+}
+
 fn read_key_file(path: &Path) -> Result<Vec<u8>> {
     let unreadable = |error: std::io::Error| {
         Error::bad_request(format!(

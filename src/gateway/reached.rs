@@ -13,10 +13,17 @@ pub struct Reached<'a> {
 }
 
 impl<'a> Reached<'a> {
-    /// A proxy's word counts before the client's, the newer header before the older ones.
-    pub fn by(request: &'a Request) -> Self {
+    /// With `trust_forwarded` a proxy's word counts before the client's, the newer header before
+    /// the older ones; without, such headers are the client's own and say nothing.
+    pub fn by(request: &'a Request, trust_forwarded: bool) -> Self {
         let uri = request.uri();
         let host = || text(request, &HOST).or_else(|| Some(uri.authority()?.as_str()));
+        if !trust_forwarded {
+            return Self {
+                scheme: uri.scheme_str(),
+                host: host(),
+            };
+        }
         Self {
             scheme: forwarded(request, "proto")
                 .or_else(|| first_of(request, &X_FORWARDED_PROTO))
@@ -49,7 +56,9 @@ mod tests {
     use super::*;
     use actix_web::http::header::HeaderValue;
 
-    fn check(uri: &str, headers: &[(&'static str, &'static str)], expected: [Option<&str>; 2]) {
+    type Headers = [(&'static str, &'static str)];
+
+    fn check(uri: &str, headers: &Headers, trust: bool, expected: [Option<&str>; 2]) {
         let mut request = Request::new();
         *request.uri_mut() = uri.parse().unwrap();
         for (name, value) in headers {
@@ -60,32 +69,37 @@ mod tests {
         }
         let [scheme, host] = expected;
         assert_eq!(
-            Reached::by(&request),
+            Reached::by(&request, trust),
             Reached { scheme, host },
-            "{uri} {headers:?}"
+            "{uri} {headers:?} {trust}"
         );
     }
 
     #[test]
     fn the_client_says_how_it_has_reached_the_node() {
-        check("/", &[], [None, None]);
-        check("/", &[("host", "db:1")], [None, Some("db:1")]);
-        check("https://db:2/", &[], [Some("https"), Some("db:2")]);
+        for trust in [false, true] {
+            check("/", &[], trust, [None, None]);
+            check("/", &[("host", "db:1")], trust, [None, Some("db:1")]);
+            check("https://db:2/", &[], trust, [Some("https"), Some("db:2")]);
+        }
     }
 
     #[test]
-    fn a_proxy_knows_better() {
+    fn a_proxy_knows_better_where_it_is_trusted() {
         let old = [
             ("host", "inner"),
             ("x-forwarded-host", "outer, between"),
             ("x-forwarded-proto", "https"),
         ];
-        check("/", &old, [Some("https"), Some("outer")]);
+        check("/", &old, true, [Some("https"), Some("outer")]);
+        check("/", &old, false, [None, Some("inner")]);
         let new = [
             ("x-forwarded-host", "outer"),
             ("forwarded", "for=10.0.0.1; Host=\"outer:443\";proto=https"),
             ("forwarded", "host=between"),
         ];
-        check("http://inner/", &new, [Some("https"), Some("outer:443")]);
+        let trusted = [Some("https"), Some("outer:443")];
+        check("http://inner/", &new, true, trusted);
+        check("http://inner/", &new, false, [Some("http"), Some("inner")]);
     }
 }

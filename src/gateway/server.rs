@@ -7,8 +7,12 @@ use std::{
 use actix::{Actor, Arbiter};
 use actix_http::Request;
 use actix_web::{
-    App, HttpServer,
+    App, HttpRequest, HttpResponse, HttpServer,
     dev::{self, Server, Service, always_ready, fn_factory},
+    http::{
+        StatusCode,
+        header::{AUTHORIZATION, DATE, HOST, HeaderName, HeaderValue, ORIGIN},
+    },
     web,
 };
 use bytes::Bytes;
@@ -17,9 +21,11 @@ use rustls::ServerConfig;
 use tokio::sync::mpsc;
 
 use super::{
+    auth::AuthHeaders,
     dispatch::{self, Shared, Worker},
-    forward,
-    health::{self, Health},
+    forward, headers,
+    health::{self, Asked, Health},
+    order_auth::Sender,
 };
 use crate::{
     cluster::member::Reply,
@@ -124,14 +130,46 @@ pub fn for_nodes(mut sent_on: SentOn, shared: Arc<Shared>) {
 }
 
 /// The health port.
-pub fn health(listener: TcpListener, health: Health) -> std::io::Result<Server> {
-    let health = web::Data::new(health);
+pub fn health(listener: TcpListener, health: Arc<Health>) -> std::io::Result<Server> {
     let server = HttpServer::new(move || {
-        App::new()
-            .app_data(health.clone())
-            .configure(health::configure)
+        let health = Arc::clone(&health);
+        let answer = move |request: HttpRequest| {
+            let health = Arc::clone(&health);
+            async move { health_answer(&health, &request).await }
+        };
+        App::new().default_service(web::to(answer))
     })
     .workers(1)
     .disable_signals();
     Ok(server.listen(listener)?.run())
+}
+
+async fn health_answer(health: &Arc<Health>, request: &HttpRequest) -> HttpResponse {
+    let said = request.headers();
+    let text = |name: &HeaderName| said.get(name).and_then(|value| value.to_str().ok());
+    let authority = request.uri().authority();
+    let asked = Asked {
+        verb: request.method().as_str(),
+        path: request.path(),
+        query: request.query_string(),
+        sender: Sender {
+            peer: request.peer_addr().map(|peer| peer.ip()),
+            signature: AuthHeaders {
+                authorization: text(&AUTHORIZATION),
+                x_ms_date: text(&headers::DATE),
+                date: text(&DATE),
+            },
+            has_origin: said.contains_key(ORIGIN),
+            hosts: said
+                .get_all(HOST)
+                .map(HeaderValue::as_bytes)
+                .chain(authority.map(|authority| authority.as_str().as_bytes()))
+                .collect(),
+        },
+    };
+    let told = health::answer(health, &asked).await;
+    let status = StatusCode::from_u16(told.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    HttpResponse::build(status)
+        .content_type(told.content_type)
+        .body(told.body)
 }

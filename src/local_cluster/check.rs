@@ -4,25 +4,29 @@ use std::{path::Path, time::Duration};
 
 use serde_json::Value;
 
-use super::{http, nodes};
-use crate::model::error::{Error, Result};
+use super::nodes;
+use crate::{
+    model::error::{Error, Result},
+    operator::{KeyFlag, ReadKey},
+};
 
 /// Every shard is read as a whole by every node.
 const CHECK_TIME_MAX: Duration = Duration::from_secs(3_600);
 /// Characters of a digest that people are shown.
 const DIGEST_SHOWN: usize = 16;
 
-pub fn run(folder: &Path) -> Result<()> {
+pub fn run(folder: &Path, key: &KeyFlag, read_key: ReadKey<'_>) -> Result<()> {
     let nodes = nodes::load(folder)?;
     let mut running = nodes
         .iter()
-        .filter(|node| http::get(node.health_port, "/alive").is_some());
-    let checked = running
-        .next()
-        .and_then(|node| http::get_within(node.health_port, "/cluster/check", CHECK_TIME_MAX));
-    let Some(checked) = checked else {
+        .filter(|node| node.health().get("/alive").is_some());
+    let Some(node) = running.next() else {
         return Err(Error::unavailable("no node of the cluster answers"));
     };
+    let signer = key.signer(node.key_file.as_deref(), read_key)?;
+    let checked = node
+        .health()
+        .order(&signer, "GET", "/cluster/check", CHECK_TIME_MAX)?;
     print(&checked);
     if checked["equal"] == true {
         return Ok(());

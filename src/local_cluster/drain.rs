@@ -4,26 +4,38 @@ use std::{path::Path, time::Duration};
 
 use serde_json::Value;
 
-use super::{http, nodes};
-use crate::model::error::{Error, Result};
+use super::nodes::{self, Node};
+use crate::{
+    bench::signer::Signer,
+    model::error::{Error, Result},
+    operator::client::HealthPort,
+};
 
+/// The node that was asked may have to ask the one that leads the catalog.
+const ORDER_TIME_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-pub fn run(node: u64, health_port: Option<u16>, folder: &Path) -> Result<()> {
-    let port = match health_port {
-        Some(port) => port,
-        None => another(node, folder)?,
+/// `signer` is given the key file of a node that `up` has started.
+pub fn run(
+    node: u64,
+    health_port: Option<u16>,
+    folder: &Path,
+    signer: impl Fn(Option<&Path>) -> Result<Signer>,
+) -> Result<()> {
+    let (port, signer) = match health_port {
+        Some(port) => (HealthPort::local(port), signer(None)?),
+        None => {
+            let other = another(node, folder)?;
+            (other.health(), signer(other.key_file.as_deref())?)
+        }
     };
-    let silent = || Error::unavailable(format!("nobody answers on the health port {port}"));
-    let (status, answer) =
-        http::post(port, &format!("/cluster/drain/{node}")).ok_or_else(silent)?;
-    if status >= 300 {
-        let why = answer["error"].as_str().unwrap_or("the cluster refuses");
-        return Err(Error::bad_request(why));
-    }
+    let path = format!("/cluster/drain/{node}");
+    port.order(&signer, "POST", &path, ORDER_TIME_MAX)?;
     let mut shown = None;
     loop {
-        let status = http::get(port, "/status").ok_or_else(silent)?;
+        let status = port.get("/status").ok_or_else(|| {
+            Error::unavailable("the node that was asked does not answer any more")
+        })?;
         let left = match &status["cluster"]["nodes"][node.to_string()] {
             Value::Null => break,
             record => {
@@ -40,11 +52,11 @@ pub fn run(node: u64, health_port: Option<u16>, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The health port of a node that stays.
-fn another(node: u64, folder: &Path) -> Result<u16> {
+/// A node that stays.
+fn another(node: u64, folder: &Path) -> Result<Node> {
     let nodes = nodes::load(folder)?;
-    let mut others = nodes.iter().filter(|one| u64::from(one.id) != node);
-    let up = others.find(|one| http::get(one.health_port, "/alive").is_some());
-    up.map(|one| one.health_port)
+    let mut others = nodes.into_iter().filter(|one| u64::from(one.id) != node);
+    others
+        .find(|one| one.health().get("/alive").is_some())
         .ok_or_else(|| Error::unavailable("no other node of the cluster runs"))
 }

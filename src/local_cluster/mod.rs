@@ -3,7 +3,6 @@
 
 mod check;
 mod drain;
-mod http;
 mod nodes;
 mod status;
 
@@ -11,7 +10,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::model::error::Result;
+use crate::{
+    model::error::Result,
+    operator::{KeyFlag, ReadKey},
+};
 
 /// What to do with a cluster on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
@@ -23,9 +25,17 @@ pub enum ClusterTask {
     /// Show nodes, shards, leaders and lag
     Status(Place),
     /// Compare the live items of all replicas of all shards
-    Check(Place),
+    Check(Check),
     /// Move the replicas of a node to the others, and take it off the list
     Drain(Drain),
+}
+
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    key: KeyFlag,
 }
 
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -35,6 +45,8 @@ pub struct Drain {
     /// Health port of any node of the cluster, on this machine; those that `up` has started are known
     #[arg(long, value_name = "PORT")]
     health_port: Option<u16>,
+    #[command(flatten)]
+    key: KeyFlag,
     #[command(flatten)]
     place: Place,
 }
@@ -56,16 +68,41 @@ pub struct Up {
     /// REST port of the first node; each node takes the two ports beside it too, and the next node begins ten above
     #[arg(long, value_name = "N", default_value_t = 8081, value_parser = clap::value_parser!(u16).range(1024..=65_000))]
     port: u16,
+    /// Take the account's keys from this file [default: the emulator's key]
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
 }
 
-pub fn run(task: &ClusterTask) -> Result<()> {
+impl ClusterTask {
+    /// Whether the account's key is taken from the settings: of nodes that `up` has not started.
+    pub fn wants_key(&self) -> bool {
+        matches!(self, Self::Drain(drain) if drain.health_port.is_some())
+    }
+
+    /// Takes this key file where the command line names none.
+    pub fn or_key(&mut self, key_file: Option<PathBuf>) {
+        if let Self::Drain(drain) = self {
+            drain.key.or_else(|| key_file);
+        }
+    }
+}
+
+pub fn run(task: &ClusterTask, read_key: ReadKey<'_>) -> Result<()> {
     match task {
-        ClusterTask::Up(up) => nodes::up(&up.place.data_path, up.nodes, up.port),
+        ClusterTask::Up(up) => nodes::up(
+            &up.place.data_path,
+            up.nodes,
+            up.port,
+            up.key_file.as_deref(),
+        ),
         ClusterTask::Down(place) => nodes::down(&place.data_path),
         ClusterTask::Status(place) => status::show(&place.data_path),
-        ClusterTask::Check(place) => check::run(&place.data_path),
-        ClusterTask::Drain(drain) => {
-            drain::run(drain.node, drain.health_port, &drain.place.data_path)
-        }
+        ClusterTask::Check(check) => check::run(&check.place.data_path, &check.key, read_key),
+        ClusterTask::Drain(drain) => drain::run(
+            drain.node,
+            drain.health_port,
+            &drain.place.data_path,
+            |known| drain.key.signer(known, read_key),
+        ),
     }
 }

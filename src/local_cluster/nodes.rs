@@ -3,18 +3,22 @@
 use std::{
     fs::{self, File},
     io::Write as _,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::{http, status};
-use crate::model::error::{Error, Result};
+use super::status;
+use crate::{
+    model::error::{Error, Result},
+    operator::client::HealthPort,
+};
 
 /// Between the ports of two nodes.
 const PORTS_PER_NODE: u16 = 10;
+const KEY_FILE_VARIABLE: &str = "BOLIDE_AUTH__KEY_FILE";
 const FILE: &str = "cluster.json";
 const START_TIME_MAX: Duration = Duration::from_secs(60);
 const STOP_TIME_MAX: Duration = Duration::from_secs(30);
@@ -26,6 +30,15 @@ pub struct Node {
     pid: u32,
     pub port: u16,
     pub health_port: u16,
+    /// The file with the account's keys; none: the well-known key.
+    #[serde(default)]
+    pub key_file: Option<PathBuf>,
+}
+
+impl Node {
+    pub fn health(&self) -> HealthPort {
+        HealthPort::local(self.health_port)
+    }
 }
 
 fn cannot(what: &str) -> impl Fn(std::io::Error) -> Error + '_ {
@@ -52,7 +65,8 @@ fn is_running(folder: &Path, node: &Node) -> bool {
     line.contains(&*folder.join(format!("node{}", node.id)).to_string_lossy())
 }
 
-pub fn up(folder: &Path, count: u16, port: u16) -> Result<()> {
+pub fn up(folder: &Path, count: u16, port: u16, key_file: Option<&Path>) -> Result<()> {
+    let key_file = account_key_file(key_file)?;
     fs::create_dir_all(folder).map_err(cannot("make the folder of the cluster"))?;
     let folder = &folder.canonicalize().map_err(cannot("find the folder"))?;
     if let Ok(nodes) = load(folder)
@@ -63,8 +77,8 @@ pub fn up(folder: &Path, count: u16, port: u16) -> Result<()> {
             folder.display()
         )));
     }
-    let key_file = folder.join("cluster.key");
-    make_key(&key_file)?;
+    let cluster_key = folder.join("cluster.key");
+    make_key(&cluster_key)?;
     let ports = |id: u16| port + (id - 1) * PORTS_PER_NODE;
     let members: Vec<String> = (1..=count)
         .map(|id| format!("{id}=127.0.0.1:{}", ports(id) + 1))
@@ -77,7 +91,15 @@ pub fn up(folder: &Path, count: u16, port: u16) -> Result<()> {
             ("server.health_port", (ports(id) - 1).to_string()),
             ("cluster.node", id.to_string()),
             ("cluster.members", members.clone()),
-            ("cluster.key_file", key_file.display().to_string()),
+            ("cluster.key_file", cluster_key.display().to_string()),
+            (
+                "auth.key_file",
+                key_file
+                    .as_deref()
+                    .unwrap_or(Path::new(""))
+                    .display()
+                    .to_string(),
+            ),
         ];
         let child = spawn(folder, id, &settings)?;
         nodes.push(Node {
@@ -85,6 +107,7 @@ pub fn up(folder: &Path, count: u16, port: u16) -> Result<()> {
             pid: child.id(),
             port: ports(id),
             health_port: ports(id) - 1,
+            key_file: key_file.clone(),
         });
         children.push(child);
         let text = serde_json::to_vec_pretty(&nodes).unwrap_or_default();
@@ -101,6 +124,23 @@ pub fn up(folder: &Path, count: u16, port: u16) -> Result<()> {
     println!("  status bolide cluster status");
     println!("  end    bolide cluster down");
     Ok(())
+}
+
+/// The file with the account's keys that the nodes are to use: given, or set in the environment,
+/// which the nodes inherit.
+fn account_key_file(given: Option<&Path>) -> Result<Option<PathBuf>> {
+    let set = std::env::var_os(KEY_FILE_VARIABLE).filter(|path| !path.is_empty());
+    let Some(path) = given.map(Path::to_owned).or(set.map(PathBuf::from)) else {
+        return Ok(None);
+    };
+    // The nodes work in folders of their own.
+    let absolute = path.canonicalize().map_err(|failure| {
+        Error::bad_request(format!(
+            "cannot read the key file '{}': {failure}",
+            path.display()
+        ))
+    })?;
+    Ok(Some(absolute))
 }
 
 fn make_key(path: &Path) -> Result<()> {
@@ -155,7 +195,8 @@ fn wait_for_leader(folder: &Path, nodes: &[Node], children: &mut [Child]) -> Res
             }
         }
         let led = |node: &Node| {
-            http::get(node.health_port, "/status")
+            node.health()
+                .get("/status")
                 .is_some_and(|status| status::catalog_leader(&status).is_some())
         };
         if nodes.iter().all(led) {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{http, nodes};
+use super::nodes;
 use crate::model::error::Result;
 
 /// The node that leads the catalog, as another sees it.
@@ -16,7 +16,7 @@ pub fn show(folder: &Path) -> Result<()> {
     let nodes = nodes::load(folder)?;
     let known: Vec<_> = nodes
         .iter()
-        .map(|node| (node, http::get(node.health_port, "/status")))
+        .map(|node| (node, node.health().get("/status")))
         .collect();
     println!(
         "{:<6} {:<26} {:<6} {:>8} {:>8}  connected",

@@ -4,6 +4,10 @@ use serde_json::{Value, json};
 
 use super::consistency::Consistency;
 
+/// The resource type that the signature of an order on the health port covers; its link is the
+/// order's path.
+pub const ORDER_RESOURCE_TYPE: &str = "bolide";
+
 /// How stale bounded staleness may be, in writes.
 pub const STALENESS_WRITES_MAX: u32 = 100;
 /// How stale bounded staleness may be, in seconds.

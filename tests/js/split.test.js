@@ -28,8 +28,7 @@ after(async () => {
 /** Asks the node for a split; the ids of the parts. */
 async function split(range) {
   const suffix = range === undefined ? "" : `&range=${range}`;
-  const url = `http://127.0.0.1:${node.healthPort}/split?container=dbs/${database.id}/colls/${container.id}${suffix}`;
-  const answer = await fetch(url, { method: "POST" });
+  const answer = await node.order(`split?container=dbs/${database.id}/colls/${container.id}${suffix}`);
   const { ranges, error } = await answer.json();
   assert.equal(answer.status, 200, error);
   return ranges;

@@ -102,7 +102,7 @@ def test_jump_forward_pauses_purging_until_it_is_confirmed(node):
     items.create_item({"id": "stays too", "pk": "p"})
     assert documents_stored(node) == 12, "nothing was destroyed on the word of a broken clock"
     assert node.raw("GET", "/dbs").status == 200
-    assert node.health("/clock/confirm", "POST").status == 200
+    assert node.order("/clock/confirm").status == 200
     wait_until(lambda: documents_stored(node) == 2, "the purge goes on after the jump is confirmed")
     assert status(node)["purgingPaused"] is False
 

@@ -195,7 +195,7 @@ def test_one_clock_that_is_wrong_is_outvoted(skewed_cluster):
 
 
 def checked(node):
-    return node.health("/cluster/check").json
+    return node.order("/cluster/check", "GET").json
 
 
 def test_a_check_compares_live_items_of_all_replicas_under_load(cluster):

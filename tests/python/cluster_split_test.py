@@ -1,6 +1,5 @@
 """A shard of a cluster splits while it is used on all nodes: nothing is lost, nothing comes twice, replicas stay equal, clients follow."""
 
-import http.client
 import json
 import threading
 import time
@@ -21,14 +20,9 @@ def cluster(new_node, tmp_path):
 
 def split(node, range_id=None):
     """Status and answer of a wish for a split."""
-    connection = http.client.HTTPConnection("127.0.0.1", node.health_port, timeout=90)
-    try:
-        suffix = "" if range_id is None else f"&range={range_id}"
-        connection.request("POST", f"/split?container={NAME}{suffix}")
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-    finally:
-        connection.close()
+    suffix = "" if range_id is None else f"&range={range_id}"
+    answer = node.order(f"/split?container={NAME}{suffix}")
+    return answer.status, answer.json
 
 
 def shards(node):
@@ -57,10 +51,7 @@ def check_equal(cluster, seconds_max=60):
     """All replicas hold the same, as `bolide cluster check` sees it."""
 
     def equal():
-        connection = http.client.HTTPConnection("127.0.0.1", cluster.nodes[cluster.running()[0]].health_port, timeout=60)
-        connection.request("GET", "/cluster/check")
-        found = json.loads(connection.getresponse().read())
-        connection.close()
+        found = cluster.nodes[cluster.running()[0]].order("/cluster/check", "GET").json
         nodes = {len(shard["replicas"]) for shard in found["shards"]}
         return found["equal"] and nodes == {len(cluster.nodes)} and found
 

@@ -450,7 +450,7 @@ def test_a_node_joins_under_load_gets_its_share_and_lasts(cluster):
     assert status["cluster"]["node"] == 4 and sorted(status["cluster"]["nodes"]) == ["1", "2", "3", "4"]
     assert sum("remote" not in shard for shard in status["containers"][0]["shards"]) == 3
     wait_until(lambda: cluster.status(1)["cluster"]["connected"] == [2, 3, 4], "all know the new node")
-    check = nodes[4].health("/cluster/check").json
+    check = nodes[4].order("/cluster/check", "GET").json
     assert check["equal"] and [len(shard["replicas"]) for shard in check["shards"]] == [3] * 4, check
     assert not set(acknowledged) - set(ids(at(nodes[4])))
     # It knows who it is, whatever it is told at its next start; and one of the others may die.

@@ -95,5 +95,5 @@ def test_account_names_the_endpoint_that_was_asked(wire, node):
         wire.sendall(head("GET", "/", **headers))
         return json.loads(answer(wire)[1])["writableLocations"][0]["databaseAccountEndpoint"]
 
-    assert endpoint(host="db.example:1234") == "http://db.example:1234/"
-    assert endpoint(forwarded="proto=https;host=db.example") == "https://db.example/"
+    assert endpoint(host="db:1234") == "http://db:1234/"
+    assert endpoint(host="db", forwarded="proto=https;host=evil.example") == "http://db/", "nobody trusts it"

@@ -126,7 +126,7 @@ def test_what_is_overdue_is_counted_while_purging_is_paused(faulty_node):
     assert exported.value("bolide_clock_jumps_total") == 1
     assert exported.value("bolide_expiry_backlog_items", container="d/c") == 10
     assert 295 < exported.value("bolide_expiry_oldest_overdue_seconds", container="d/c") < 400
-    assert node.health("/clock/confirm", "POST").status == 200
+    assert node.order("/clock/confirm").status == 200
     wait_until(lambda: node.metric("bolide_expiry_backlog_items") == 0, "what is overdue is purged")
     exported = scrape(node)
     assert exported.value("bolide_expiry_paused") == 0

@@ -111,7 +111,7 @@ def test_a_read_only_key_changes_nothing_by_any_route_verb_and_header(keyed_node
         assert everything(node) == before, path
     connection.close()
     # All of it was asked for: reads were answered, writes refused, and signatures were right.
-    assert seen[200] > 100 and seen[403] > 1000 and 401 not in seen, seen
+    assert seen[200] > 100 and seen[403] > 500 and 401 not in seen, seen
 
 
 @pytest.mark.parametrize("atomic", [True, False])

@@ -18,7 +18,7 @@ def make(node, **options):
 
 
 def post(node, path):
-    answer = node.health(path, method="POST")
+    answer = node.order(path)
     return answer.status, answer.json
 
 

@@ -57,7 +57,8 @@ impl AccountKey {
         &self.text
     }
 
-    fn is_well_known(&self) -> bool {
+    /// Whether it is the emulator's key, which is no secret.
+    pub fn is_well_known(&self) -> bool {
         self.text == EMULATOR_KEY
     }
 }

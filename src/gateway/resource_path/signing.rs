@@ -88,6 +88,11 @@ pub struct Signing<'a> {
 }
 
 impl<'a> Signing<'a> {
+    /// For a link that has no other form.
+    pub fn whole(resource_type: &'a str, link: &'a str) -> Self {
+        Self::named(resource_type, [link])
+    }
+
     /// `pieces` alternate between keywords and names.
     fn named<const N: usize>(resource_type: &'a str, pieces: [&'a str; N]) -> Self {
         const { assert!(N <= LINK_PIECES) };

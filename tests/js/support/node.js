@@ -1,6 +1,7 @@
 // Starts and stops a real Bolide process for a test file.
 
 import { spawn } from "node:child_process";
+import { createHmac } from "node:crypto";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer } from "node:net";
 import { homedir, tmpdir } from "node:os";
@@ -65,6 +66,17 @@ export class Node {
 
   get endpoint() {
     return `${this.protocol}://127.0.0.1:${this.port}/`;
+  }
+
+  /** Gives a signed order on the health port. */
+  order(pathAndQuery, method = "POST") {
+    const date = new Date().toUTCString();
+    const link = pathAndQuery.split("?")[0];
+    const text = `${method}\nbolide\n`.toLowerCase() + `${link}\n${date.toLowerCase()}\n\n`;
+    const signature = createHmac("sha256", Buffer.from(WELL_KNOWN_KEY, "base64")).update(text).digest("base64");
+    const authorization = encodeURIComponent(`type=master&ver=1.0&sig=${signature}`);
+    const headers = { authorization, "x-ms-date": date };
+    return fetch(`http://127.0.0.1:${this.healthPort}/${pathAndQuery}`, { method, headers });
   }
 
   async waitUntilReady() {
