@@ -17,7 +17,17 @@ serial = itertools.count(1)
 
 def pytest_addoption(parser):
     parser.addoption("--crash-rounds", type=int, default=200, help="rounds of kill -9 under load")
+    parser.addoption("--thorough", action="store_true", help="also run the tests marked thorough, which take long")
     parser.addoption("--seed", type=int, default=None, help="seed of the crash rounds; printed when left out")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--thorough"):
+        return
+    skipped = pytest.mark.skip(reason="takes long: run tests/run thorough, or pytest with --thorough")
+    for item in items:
+        if item.get_closest_marker("thorough"):
+            item.add_marker(skipped)
 
 
 @pytest.fixture(scope="session")
