@@ -28,10 +28,10 @@ pub enum Verdict {
 }
 
 /// How an item was found missing or gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Gone {
-    /// Since this second, because its time was over.
-    Expired(u64),
+    /// Since this moment of the driver's clock, because its time was over.
+    Expired(f64),
     Deleted,
 }
 
@@ -75,22 +75,20 @@ impl Checker {
 
     /// A change of the container's default is sent.
     pub fn default_sent(&self, default: DefaultTtl, now: f64) {
-        let second = self.clock.earliest(now);
         let mut defaults = self
             .defaults
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        defaults.sent(default, second);
+        defaults.sent(default, now);
     }
 
     /// It was answered.
     pub fn default_answered(&self, now: f64) {
-        let second = self.clock.latest(now);
         let mut defaults = self
             .defaults
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        defaults.answered(second);
+        defaults.answered(now);
     }
 
     /// A write of an item is sent.
@@ -183,7 +181,7 @@ impl Checker {
             return self.note(Kind::LiveMissing, what, expected.sent, exchange);
         }
         if let Some(Gone::Expired(_)) = self.must_be_gone(expected) {
-            self.record_lag(0);
+            self.record_lag(0.0);
         }
         Verdict::Gone
     }
@@ -206,10 +204,10 @@ impl Checker {
                 Kind::WrongContent,
                 format!("item {} must not be there, and is", expected.item),
             ),
-            Some(Gone::Expired(due)) => {
-                self.record_lag(self.clock.earliest(expected.sent).saturating_sub(due));
+            Some(Gone::Expired(since)) => {
+                self.record_lag(expected.sent - since);
                 let what = format!(
-                    "item {} expired in second {due} and is still there",
+                    "item {} expired at {since:.3} and is still there",
                     expected.item
                 );
                 (Kind::ExpiredSeen, what)
@@ -257,15 +255,17 @@ impl Checker {
 
     fn seen(&self, seen: &Seen<'_>, floor: u32, sent: f64, exchange: &Exchange<'_>) -> Verdict {
         let (item, version) = (seen.number, seen.version);
-        let earliest = self.clock.earliest(sent);
         let gone = match seen.ttl {
-            Some(ttl) => Some(seen.written + u64::from(ttl)).filter(|due| *due <= earliest),
-            None => self.surely_gone(seen.written, earliest),
+            Some(ttl) => {
+                let due = seen.written.saturating_add(u64::from(ttl));
+                Some(self.clock.offset().surely_reached(due)).filter(|since| *since <= sent)
+            }
+            None => self.surely_gone(seen.written, sent),
         };
-        if let Some(due) = gone {
-            self.record_lag(earliest - due);
+        if let Some(since) = gone {
+            self.record_lag(sent - since);
             let what = format!(
-                "item {item} of second {} expired in second {due} and was seen in second {earliest} or later",
+                "item {item} of second {} expired at {since:.3} and was seen by a request of {sent:.3}",
                 seen.written,
             );
             return self.note(Kind::ExpiredSeen, what, sent, exchange);
@@ -294,29 +294,29 @@ impl Checker {
         )
     }
 
-    fn surely_gone(&self, written: u64, now: u64) -> Option<u64> {
+    fn surely_gone(&self, written: u64, sent: f64) -> Option<f64> {
         let defaults = self.defaults.read().unwrap_or_else(PoisonError::into_inner);
-        defaults.surely_gone(written, now)
+        defaults.surely_gone(written, self.clock.offset(), sent)
     }
 
-    fn lives(&self, span: &Span, latest: u64) -> bool {
+    fn lives(&self, span: &Span, answered: f64) -> bool {
         let defaults = self.defaults.read().unwrap_or_else(PoisonError::into_inner);
+        let server = self.clock.offset();
         !span.may_be_absent
-            && span.earliest_due > latest
+            && server.may_be_reached(span.earliest_due) > answered
             && (span.oldest_inheriting == u64::MAX
-                || !defaults.may_be_gone(span.oldest_inheriting, latest))
+                || !defaults.may_be_gone(span.oldest_inheriting, server, answered))
     }
 
     /// Whether every version that was possible between request and answer lives beyond it.
     fn must_be_there(&self, expected: &Expectation, own_write: u32, answered: f64) -> bool {
-        let latest = self.clock.latest(answered);
-        if !self.lives(&expected.span, latest) {
+        if !self.lives(&expected.span, answered) {
             return false;
         }
         let now = self.model.with(expected.item, |item| {
             (!item.has_forgotten(expected.last)).then(|| item.span(own_write))
         });
-        now.is_some_and(|span| self.lives(&span, latest))
+        now.is_some_and(|span| self.lives(&span, answered))
     }
 
     /// Whether no version that was possible when the request was sent can have been there.
@@ -325,19 +325,17 @@ impl Checker {
         if !span.is_settled {
             return None;
         }
-        let earliest = self.clock.earliest(expected.sent);
-        let own = match span.latest_due {
-            Some(due) if due > earliest => return None,
-            own => own,
-        };
+        let server = self.clock.offset();
+        let own = span.latest_due.map(|due| server.surely_reached(due));
+        if own.is_some_and(|since| since > expected.sent) {
+            return None;
+        }
         let inherited = match span.newest_inheriting {
-            Some(written) => Some(self.surely_gone(written, earliest)?),
+            Some(written) => Some(self.surely_gone(written, expected.sent)?),
             None => None,
         };
-        Some(match own.max(inherited) {
-            Some(due) => Gone::Expired(due),
-            None => Gone::Deleted,
-        })
+        let since = own.into_iter().chain(inherited).max_by(f64::total_cmp);
+        Some(since.map_or(Gone::Deleted, Gone::Expired))
     }
 
     fn due_shown(&self, span: &Span) -> String {
@@ -348,9 +346,9 @@ impl Checker {
         }
     }
 
-    fn record_lag(&self, seconds: u64) {
+    fn record_lag(&self, seconds: f64) {
         let mut lag = self.lag.lock().unwrap_or_else(PoisonError::into_inner);
-        lag.seen.record(Duration::from_secs(seconds));
+        lag.seen.record(Duration::from_secs_f64(seconds.max(0.0)));
     }
 
     fn note(&self, kind: Kind, what: String, sent: f64, exchange: &Exchange<'_>) -> Verdict {
@@ -374,3 +372,7 @@ impl Checker {
 fn is_session_unavailable(exchange: &Exchange<'_>) -> bool {
     exchange.answer.header("x-ms-substatus:") == Some("1002")
 }
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+mod tests;

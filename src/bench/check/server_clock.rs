@@ -9,9 +9,26 @@ const OFFSET_MAX: f64 = 900.0;
 
 /// How far the server's clock is ahead of ours, at the least and at the most.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Offset {
-    low: f64,
-    high: f64,
+pub struct Offset {
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Offset {
+    const NONE: Self = Self {
+        low: 0.0,
+        high: 0.0,
+    };
+
+    /// Returns the moment of our clock at which the server's has surely come to this second.
+    pub fn surely_reached(self, second: u64) -> f64 {
+        second as f64 - self.low
+    }
+
+    /// Returns the first moment of our clock at which the server's may have come to this second.
+    pub fn may_be_reached(self, second: u64) -> f64 {
+        second as f64 - self.high
+    }
 }
 
 /// One offset for each endpoint. On this machine there is none.
@@ -32,10 +49,7 @@ impl ServerClock {
     /// For each endpoint, whether it is on this machine.
     pub fn new(own: &[bool]) -> Self {
         let offset = |is_own: &bool| match is_own {
-            true => Offset {
-                low: 0.0,
-                high: 0.0,
-            },
+            true => Offset::NONE,
             false => Offset {
                 low: -OFFSET_MAX,
                 high: OFFSET_MAX,
@@ -65,24 +79,28 @@ impl ServerClock {
         }
     }
 
-    /// The earliest second that any server may have shown at this moment or later.
-    pub fn earliest(&self, moment: f64) -> u64 {
+    /// Returns how far the clock of any server may be ahead of ours.
+    pub fn offset(&self) -> Offset {
         if self.is_own {
-            return moment as u64;
+            return Offset::NONE;
         }
         let offsets = self.offsets.lock().unwrap_or_else(PoisonError::into_inner);
         let low = offsets.iter().map(|offset| offset.low);
-        (moment + low.fold(f64::INFINITY, f64::min)).max(0.0) as u64
+        let high = offsets.iter().map(|offset| offset.high);
+        Offset {
+            low: low.fold(f64::INFINITY, f64::min),
+            high: high.fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
+
+    /// The earliest second that any server may have shown at this moment or later.
+    pub fn earliest(&self, moment: f64) -> u64 {
+        (moment + self.offset().low).max(0.0) as u64
     }
 
     /// The latest second that any server may have shown at this moment or earlier.
     pub fn latest(&self, moment: f64) -> u64 {
-        if self.is_own {
-            return moment as u64;
-        }
-        let offsets = self.offsets.lock().unwrap_or_else(PoisonError::into_inner);
-        let high = offsets.iter().map(|offset| offset.high);
-        (moment + high.fold(f64::NEG_INFINITY, f64::max)) as u64
+        (moment + self.offset().high) as u64
     }
 }
 

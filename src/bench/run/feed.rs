@@ -22,6 +22,8 @@ pub struct FeedReader {
     ranges: Vec<Range>,
     turn: usize,
     sent: f64,
+    /// The request was sent when nothing was written any more.
+    asked_in_drain: bool,
     wait: Option<Duration>,
     request: Vec<u8>,
 }
@@ -54,6 +56,7 @@ impl FeedReader {
                 ranges: range_ids.iter().map(range).collect(),
                 turn: 0,
                 sent: 0.0,
+                asked_in_drain: false,
                 wait: None,
                 request: Vec::new(),
             }) as Box<dyn Script>
@@ -86,6 +89,8 @@ impl Script for FeedReader {
             headers,
             body: b"",
         };
+        // An empty page is the end of the feed only for a request sent after the last write.
+        self.asked_in_drain = self.shared.drains.load(Ordering::Acquire);
         self.sent = unix_time();
         self.request.clear();
         request.write(&mut self.request, &self.signer, self.sent as u64);
@@ -93,8 +98,7 @@ impl Script for FeedReader {
     }
 
     fn accepts(&mut self, answer: Answer<'_>) -> bool {
-        // Whoever asks after the last write was answered has seen all when nothing comes.
-        let drains = self.shared.drains.load(Ordering::Acquire);
+        let drains = self.asked_in_drain;
         let exchange = Exchange {
             request: &self.request,
             answer,
