@@ -36,6 +36,8 @@ const REOPEN_PAUSE: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_millis(50);
 /// Stands for the status of a request that got no answer.
 pub const NO_ANSWER: u16 = 0;
+/// What the server says of requests that it does not offer.
+pub const NOT_IMPLEMENTED: u16 = 501;
 
 /// What one connection sends, and what it makes of the answers.
 pub trait Script: Send {
@@ -88,6 +90,22 @@ impl Tally {
         for (status, count) in &other.unexpected {
             *self.unexpected.entry(*status).or_default() += count;
         }
+    }
+
+    /// Returns the answers that are errors of the service, by status. 501 is none: the server does
+    /// not offer what was asked for.
+    pub fn errors(&self) -> impl Iterator<Item = (u16, u64)> {
+        let all = self.unexpected.iter();
+        all.map(|(status, count)| (*status, *count))
+            .filter(|(status, _)| *status != NOT_IMPLEMENTED)
+    }
+
+    pub fn errors_total(&self) -> u64 {
+        self.errors().map(|(_, count)| count).sum()
+    }
+
+    pub fn not_implemented(&self) -> u64 {
+        self.unexpected.get(&NOT_IMPLEMENTED).copied().unwrap_or(0)
     }
 }
 

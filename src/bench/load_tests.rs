@@ -141,3 +141,17 @@ async fn a_script_that_needs_every_answer_ends_the_load_with_the_reason() {
         error.message
     );
 }
+
+#[test]
+fn what_the_server_does_not_offer_is_no_error() {
+    let tally = Tally {
+        operations: 10,
+        unexpected: [(503, 2), (501, 3), (NO_ANSWER, 1)].into(),
+        ..Tally::default()
+    };
+    assert_eq!(
+        tally.errors().collect::<Vec<_>>(),
+        [(NO_ANSWER, 1), (503, 2)]
+    );
+    assert_eq!((tally.errors_total(), tally.not_implemented()), (3, 3));
+}

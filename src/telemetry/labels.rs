@@ -100,6 +100,8 @@ closed_set! {
         Ok = "ok",
         /// The server asked to come back later (429).
         Throttled = "throttled",
+        /// The server does not offer it (501).
+        NotImplemented = "not_implemented",
         Failed = "failed",
         /// The connection broke, or no answer came in time.
         Unanswered = "unanswered",

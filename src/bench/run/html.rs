@@ -68,7 +68,7 @@ fn tiles(summary: &Summary) -> String {
             "expired items seen",
             match lag.reads_of_due_items {
                 0 => "–".to_owned(),
-                _ => format!("{:.0} s", lag.max_seconds),
+                _ => format!("{:.3} s", lag.max_seconds),
             },
             format!(
                 "{} reads after their second",
@@ -155,9 +155,12 @@ fn table(summary: &Summary) -> String {
     }
     let _ = writeln!(
         text,
-        "</table></div><p class=\"lag\">expiry lag, items seen: {}<br>expiry lag, purge: {}</p>",
+        "</table></div><p class=\"lag\">expiry lag, items seen: {}<br>expiry lag, purge: {}{}</p>",
         escaped(&summary.seen_lag_shown()),
         escaped(&summary.purge_lag_shown()),
+        summary
+            .not_implemented_shown()
+            .map_or_else(String::new, |shown| format!("<br>{}", escaped(&shown))),
     );
     text
 }

@@ -10,7 +10,7 @@ use actix_web::{App, HttpResponse, HttpServer, web};
 
 use crate::bench::check::{Kind, Lag, Violations};
 use crate::bench::histogram::Histogram;
-use crate::bench::load::{NO_ANSWER, Tally};
+use crate::bench::load::{NO_ANSWER, NOT_IMPLEMENTED, Tally};
 use crate::bench::workload::Operation;
 use crate::model::error::{Error, Result};
 use crate::telemetry::Exporter;
@@ -89,6 +89,7 @@ fn outcome(status: u16) -> BenchOutcome {
     match status {
         NO_ANSWER => BenchOutcome::Unanswered,
         THROTTLED => BenchOutcome::Throttled,
+        NOT_IMPLEMENTED => BenchOutcome::NotImplemented,
         _ => BenchOutcome::Failed,
     }
 }

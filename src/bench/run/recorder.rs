@@ -229,11 +229,11 @@ impl Recorder {
     }
 
     fn show(&self, phase: usize, all: &Tally, length: Duration, shared: &Shared) {
-        let errors: u64 = self.totals.iter().flat_map(|t| t.unexpected.values()).sum();
+        let errors: u64 = self.totals.iter().map(Tally::errors_total).sum();
         let elapsed = self.begun.elapsed().min(self.planned).as_secs_f64();
         let planned = self.planned.as_secs_f64();
         let line = format!(
-            "{elapsed:.0}/{planned:.0} s{}  {:>9} /s  p99 {:>8.2} ms  expiry lag {:.0} s  errors {errors}  violations {}",
+            "{elapsed:.0}/{planned:.0} s{}  {:>9} /s  p99 {:>8.2} ms  expiry lag {:.3} s  errors {errors}  violations {}",
             if phase == WARM_UP { " (warm-up)" } else { "" },
             grouped(all.operations as f64 / length.as_secs_f64().max(1e-3)),
             all.latency.quantile(0.99).as_secs_f64() * 1e3,

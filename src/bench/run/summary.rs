@@ -52,16 +52,15 @@ pub struct OperationSummary {
     pub curve: Vec<(f64, f64)>,
     /// By status; `no answer` is one too.
     pub errors: BTreeMap<String, u64>,
+    /// Answers that say that the server does not offer the operation (501).
+    pub not_implemented: u64,
 }
 
 impl OperationSummary {
     fn new(name: &str, tally: &Tally, length: Duration) -> Self {
-        let shown = |(status, count): (&u16, &u64)| {
-            let status = match *status {
-                NO_ANSWER => "no answer".to_owned(),
-                status => status.to_string(),
-            };
-            (status, *count)
+        let shown = |(status, count)| match status {
+            NO_ANSWER => ("no answer".to_owned(), count),
+            status => (status.to_string(), count),
         };
         let curve = CURVE_SHARES.map(|share| (share, millis(tally.latency.quantile(share))));
         Self {
@@ -70,7 +69,8 @@ impl OperationSummary {
             rate: tally.operations as f64 / length.as_secs_f64().max(1e-3),
             latency: Latency::new(&tally.latency),
             curve: curve.to_vec(),
-            errors: tally.unexpected.iter().map(shown).collect(),
+            errors: tally.errors().map(shown).collect(),
+            not_implemented: tally.not_implemented(),
         }
     }
 
@@ -131,7 +131,7 @@ impl PointOperation {
             p50_ms: millis(tally.latency.quantile(0.5)),
             p99_ms: millis(tally.latency.quantile(0.99)),
             max_ms: millis(tally.latency.max()),
-            errors: tally.unexpected.values().sum(),
+            errors: tally.errors_total(),
         }
     }
 }
@@ -251,13 +251,25 @@ impl Summary {
     }
 
     /// How long expired items were seen: the headline.
+    /// Says how many operations the server does not offer, if there are any.
+    pub fn not_implemented_shown(&self) -> Option<String> {
+        let count = self.all.not_implemented;
+        let shown = || {
+            format!(
+                "{} operations answered with 501: the server does not offer them",
+                grouped(count as f64)
+            )
+        };
+        (count > 0).then(shown)
+    }
+
     pub fn seen_lag_shown(&self) -> String {
         let lag = &self.expiry_seen_lag;
         match (self.is_checked, lag.reads_of_due_items) {
             (false, _) => "not checked".to_owned(),
             (true, 0) => "no item was read after its second".to_owned(),
             (true, reads) => format!(
-                "p50 {:.0} s, p99 {:.0} s, max {:.0} s over {} reads of items whose second had come (must be 0)",
+                "p50 {:.3} s, p99 {:.3} s, max {:.3} s over {} reads of items whose second had come (must be 0)",
                 lag.p50_seconds,
                 lag.p99_seconds,
                 lag.max_seconds,
@@ -324,6 +336,9 @@ impl Summary {
             },
         );
         text.push_str(&aligned(&lines, &[1, 2, 3, 4, 5, 6, 7]));
+        if let Some(shown) = self.not_implemented_shown() {
+            let _ = writeln!(text, "{shown}");
+        }
         if self.unsent > 0 {
             let unsent = grouped(self.unsent as f64);
             let _ = writeln!(
@@ -349,7 +364,7 @@ fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// Lags are whole seconds, kept with three digits.
+/// To the millisecond: the histogram's step at nothing is not a lag.
 fn seconds(duration: Duration) -> f64 {
-    duration.as_secs_f64().round()
+    millis(duration).round() / 1e3
 }
