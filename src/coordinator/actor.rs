@@ -23,7 +23,7 @@ use crate::{
         catalog::{Catalog, Container, Database, Range},
         container::{ContainerDefinition, Owner, with_system_properties},
         error::{Error, ErrorKind, Result},
-        indexing_policy::{IndexingMode, IndexingPolicy},
+        indexing_policy::{IndexingMode, IndexingPolicy, PathKey},
         item::EtagCondition,
         names::check_resource_name,
         offer::{Migration, Throughput},
@@ -377,9 +377,10 @@ impl Handler<CreateContainer> for Coordinator {
         }
         let CreateContainer {
             database,
-            definition,
+            mut definition,
             throughput,
         } = request;
+        definition.indexing_policy.path_key = Some(PathKey::from_bytes(rand::random()));
         let shards = match self.policy.shards_per_container {
             0 => throughput.as_ref().map_or(1, Throughput::shard_count),
             fixed => fixed,

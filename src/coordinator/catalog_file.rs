@@ -75,6 +75,7 @@ fn decode(bytes: &[u8]) -> Result<Catalog, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::indexing_policy::PathKey;
 
     fn sample() -> Catalog {
         let mut catalog = Catalog::default();
@@ -98,6 +99,28 @@ mod tests {
         let loaded = load(folder.path()).unwrap();
         assert_eq!(encode(&loaded).unwrap(), encode(&sample()).unwrap());
         assert_eq!(loaded.container("d", "c").unwrap().ranges.len(), 3);
+    }
+
+    #[test]
+    fn a_container_without_a_path_key_has_none_and_one_with_a_key_keeps_it() {
+        let mut catalog = sample();
+        let key = PathKey::from_bytes([5; 16]);
+        for expected in [None, Some(key)] {
+            let container = catalog
+                .databases
+                .get_mut("d")
+                .unwrap()
+                .containers
+                .get_mut("c");
+            container.unwrap().definition.indexing_policy.path_key = expected;
+            let loaded = decode(&encode(&catalog).unwrap()).unwrap();
+            let policy = &loaded
+                .container("d", "c")
+                .unwrap()
+                .definition
+                .indexing_policy;
+            assert_eq!(policy.path_key, expected);
+        }
     }
 
     #[test]

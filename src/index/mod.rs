@@ -19,7 +19,7 @@ pub mod shape;
 pub mod terms;
 pub mod value;
 
-pub use path::PathId;
+pub use path::{PathHasher, PathId};
 pub use policy::Indexer;
 pub use shape::{Kind, Shape, ShapeId};
 pub use terms::{DraftTerms, TermList};

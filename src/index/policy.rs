@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashMap};
 
 use serde_json::{Map, Value};
 
-use super::path::PathId;
+use super::path::{PathHasher, PathId};
 use crate::{
     model::{
         indexing_policy::{
@@ -22,6 +22,7 @@ pub struct Indexer {
     /// The same for policies that make the same terms.
     pub fingerprint: u64,
     pub mode: IndexingMode,
+    pub paths: PathHasher,
     pub(super) root: Node,
     pub(super) composites: Vec<Composite>,
     /// Where geometries are indexed; `None` for nowhere.
@@ -39,6 +40,7 @@ pub struct Composite {
 
 #[derive(Debug)]
 pub struct Column {
+    pub id: PathId,
     pub path: PropertyPath,
     pub descending: bool,
 }
@@ -138,6 +140,7 @@ const NEVER_INDEXED: [&str; 5] = ["_rid", "_self", "_etag", "_attachments", "_ls
 
 impl Indexer {
     pub fn new(policy: &IndexingPolicy) -> Self {
+        let paths = PathHasher::new(policy.path_key);
         let mut root = Node::default();
         let listed = policy.included.iter().map(|path| (path, true));
         for (path, included) in listed.chain(policy.excluded.iter().map(|path| (path, false))) {
@@ -152,22 +155,22 @@ impl Indexer {
             let columns: Vec<Column> = columns
                 .iter()
                 .map(|column| Column {
+                    id: path_id(&paths, &column.path),
                     path: column.path.clone(),
                     descending: column.order == Order::Descending,
                 })
                 .collect();
-            let ids = columns
-                .iter()
-                .map(|column| (path_id(&column.path), column.descending));
+            let ids = columns.iter().map(|column| (column.id, column.descending));
             Composite {
-                id: PathId::composite(ids),
+                id: paths.composite(ids),
                 columns,
             }
         });
         let mut indexer = Self {
-            fingerprint: fingerprint(policy),
+            fingerprint: fingerprint(policy, &paths),
             mode: policy.mode,
             composites: composites.collect(),
+            paths,
             geometries,
             computed: policy.computed.iter().filter_map(Computed::new).collect(),
             root,
@@ -242,7 +245,7 @@ impl Indexer {
 }
 
 /// Of what decides the terms: paths and composites, not when they are written.
-fn fingerprint(policy: &IndexingPolicy) -> u64 {
+fn fingerprint(policy: &IndexingPolicy, paths: &PathHasher) -> u64 {
     let mut json = policy.to_json();
     if let Some(object) = json.as_object_mut() {
         object.remove("indexingMode");
@@ -251,13 +254,13 @@ fn fingerprint(policy: &IndexingPolicy) -> u64 {
             object.insert(format!("computed {}", one.name), one.query.clone().into());
         }
     }
-    PathId::ROOT.property(&json.to_string()).0
+    paths.policy(&json.to_string())
 }
 
-pub fn path_id(path: &PropertyPath) -> PathId {
+fn path_id(paths: &PathHasher, path: &PropertyPath) -> PathId {
     path.segments()
         .iter()
-        .fold(PathId::ROOT, |id, name| id.property(name))
+        .fold(PathId::ROOT, |id, name| paths.property(id, name))
 }
 
 impl Node {

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::{
     cells,
-    path::{PathId, SHAPES},
-    policy::{Composite, Indexer, Place, path_id},
+    path::{PathHasher, PathId, SHAPES},
+    policy::{Composite, Indexer, Place},
     shape::{Kind, Shape, ShapeId},
     value::{self, Precision},
 };
@@ -91,13 +91,15 @@ impl DraftTerms {
         let item = indexer.with_computed(item);
         let item = item.as_ref();
         let place = indexer.start();
+        let paths = &indexer.paths;
         for (name, value) in item {
             if !is_system_property(name) {
-                terms.walk(value, place.property(name), PathId::ROOT.property(name));
+                let path = paths.property(PathId::ROOT, name);
+                terms.walk(paths, value, place.property(name), path);
             }
         }
         if indexer.ts {
-            let path = PathId::ROOT.property("_ts");
+            let path = paths.property(PathId::ROOT, "_ts");
             terms.bytes.extend_from_slice(&path.0.to_be_bytes());
             terms.hole(false);
             terms.end(path, Kind::Exact);
@@ -107,14 +109,15 @@ impl DraftTerms {
         }
         if let Some(place) = indexer.start_of_geometries() {
             for (name, value) in item {
-                terms.geometries(value, place.property(name), PathId::ROOT.property(name));
+                let path = paths.property(PathId::ROOT, name);
+                terms.geometries(paths, value, place.property(name), path);
             }
         }
         terms
     }
 
     /// The cells of every geometry. As deep as an item nests, which is bounded.
-    fn geometries(&mut self, value: &Value, place: Place<'_>, path: PathId) {
+    fn geometries(&mut self, paths: &PathHasher, value: &Value, place: Place<'_>, path: PathId) {
         if place.is_barren() {
             return;
         }
@@ -123,7 +126,7 @@ impl DraftTerms {
                 if place.is_included()
                     && let Ok(geometry) = Geometry::parse(value)
                 {
-                    let path = path.cells();
+                    let path = paths.cells(path);
                     for cell in cells::covering(geometry.cap(0.0), cells::CELLS_PER_ITEM_MAX) {
                         self.bytes.extend_from_slice(&path.0.to_be_bytes());
                         self.bytes.extend_from_slice(&cell.bytes());
@@ -131,13 +134,18 @@ impl DraftTerms {
                     }
                 }
                 for (name, value) in properties {
-                    self.geometries(value, place.property(name), path.property(name));
+                    self.geometries(
+                        paths,
+                        value,
+                        place.property(name),
+                        paths.property(path, name),
+                    );
                 }
             }
             Value::Array(elements) => {
-                let (place, path) = (place.element(), path.element());
+                let (place, path) = (place.element(), paths.element(path));
                 for value in elements {
-                    self.geometries(value, place, path);
+                    self.geometries(paths, value, place, path);
                 }
             }
             _ => {}
@@ -145,7 +153,7 @@ impl DraftTerms {
     }
 
     /// As deep as an item nests, which is bounded.
-    fn walk(&mut self, value: &Value, place: Place<'_>, path: PathId) {
+    fn walk(&mut self, paths: &PathHasher, value: &Value, place: Place<'_>, path: PathId) {
         if place.is_barren() {
             return;
         }
@@ -153,14 +161,19 @@ impl DraftTerms {
             Value::Object(properties) => {
                 self.nested(place, path);
                 for (name, value) in properties {
-                    self.walk(value, place.property(name), path.property(name));
+                    self.walk(
+                        paths,
+                        value,
+                        place.property(name),
+                        paths.property(path, name),
+                    );
                 }
             }
             Value::Array(elements) => {
                 self.nested(place, path);
-                let (place, path) = (place.element(), path.element());
+                let (place, path) = (place.element(), paths.element(path));
                 for value in elements {
-                    self.walk(value, place, path);
+                    self.walk(paths, value, place, path);
                 }
             }
             scalar if place.is_included() => {
@@ -279,11 +292,6 @@ fn is_servers(path: &crate::model::path::PropertyPath) -> bool {
         .is_some_and(|first| is_system_property(first))
 }
 
-/// The number of a path, for tests and the planner.
-pub fn id_of(path: &crate::model::path::PropertyPath) -> PathId {
-    path_id(path)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -310,38 +318,39 @@ mod tests {
 
     #[test]
     fn every_scalar_has_a_term() {
-        let root = PathId::ROOT;
+        let indexer = Indexer::new(&IndexingPolicy::default());
+        let property = |parent, name: &str| indexer.paths.property(parent, name);
+        let root = |name: &str| property(PathId::ROOT, name);
         let (shape, found) = terms(
-            &Indexer::new(&IndexingPolicy::default()),
+            &indexer,
             json!({"id": "1", "a": {"b": 5, "e": {}}, "tags": ["x", "y", "x"], "n": null, "_etag": "e", "_ts": 7}),
         );
-        let tags = root.property("tags");
+        let tags = root("tags");
+        let tag = indexer.paths.element(tags);
         let mut expected = vec![
-            term(root.property("id"), &json!("1")),
-            term(root.property("a").property("b"), &json!(5)),
-            term(tags.element(), &json!("x")),
-            term(tags.element(), &json!("y")),
-            term(root.property("n"), &json!(null)),
-            term(root.property("_ts"), &json!(1_790_000_000)),
+            term(root("id"), &json!("1")),
+            term(property(root("a"), "b"), &json!(5)),
+            term(tag, &json!("x")),
+            term(tag, &json!("y")),
+            term(root("n"), &json!(null)),
+            term(root("_ts"), &json!(1_790_000_000)),
             shape_term(shape.id()).to_vec(),
         ];
         expected.sort();
         assert_eq!(found, expected);
         assert_eq!(shape.kind_of(tags), Some(Kind::Nested));
-        assert_eq!(shape.kind_of(tags.element()), Some(Kind::Exact));
-        assert_eq!(
-            shape.kind_of(root.property("a").property("e")),
-            Some(Kind::Nested)
-        );
-        assert_eq!(shape.kind_of(root.property("_etag")), None);
+        assert_eq!(shape.kind_of(tag), Some(Kind::Exact));
+        assert_eq!(shape.kind_of(property(root("a"), "e")), Some(Kind::Nested));
+        assert_eq!(shape.kind_of(root("_etag")), None);
     }
 
     #[test]
     fn excluded_paths_have_none() {
         let policy =
             json!({"includedPaths": [{"path": "/a/?"}], "excludedPaths": [{"path": "/*"}]});
-        let (shape, found) = terms(&indexer(policy), json!({"id": "1", "a": 1, "b": {"a": 1}}));
-        let a = PathId::ROOT.property("a");
+        let indexer = indexer(policy);
+        let (shape, found) = terms(&indexer, json!({"id": "1", "a": 1, "b": {"a": 1}}));
+        let a = indexer.paths.property(PathId::ROOT, "a");
         assert_eq!(found, [shape_term(shape.id()).to_vec(), term(a, &json!(1))]);
         assert_eq!(shape, Shape::new(vec![(a.0, Kind::Exact)]));
     }

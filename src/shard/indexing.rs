@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     index::{DraftTerms, Indexer, Shape, ShapeId, TermList},
-    model::indexing_policy::IndexingPolicy,
+    model::indexing_policy::{IndexingPolicy, PathKey},
     store::{Engine, EngineError, document::Stored, keys},
 };
 
@@ -93,11 +93,16 @@ impl LiveIndex {
 
 /// Where the computed properties stand in a stored policy.
 const COMPUTED: &str = "computedProperties";
+/// Where the key of its paths stands.
+const PATH_KEY: &str = "pathKey";
 
 pub fn encode_policy(policy: &IndexingPolicy) -> Bytes {
     let mut json = policy.to_json();
     if !policy.computed.is_empty() {
         json[COMPUTED] = json!(policy.computed);
+    }
+    if let Some(key) = policy.path_key {
+        json[PATH_KEY] = json!(key.to_text());
     }
     Bytes::from(json.to_string().into_bytes())
 }
@@ -105,7 +110,14 @@ pub fn encode_policy(policy: &IndexingPolicy) -> Bytes {
 pub fn decode_policy(bytes: &[u8]) -> Option<IndexingPolicy> {
     let json: Value = serde_json::from_slice(bytes).ok()?;
     let policy = IndexingPolicy::from_json(Some(&json)).ok()?;
-    Some(policy.with_computed(json.get(COMPUTED)))
+    let path_key = match json.get(PATH_KEY) {
+        Some(text) => Some(PathKey::from_text(text.as_str()?)?),
+        None => None,
+    };
+    Some(IndexingPolicy {
+        path_key,
+        ..policy.with_computed(json.get(COMPUTED))
+    })
 }
 
 /// The generations that a decision must think of.
@@ -204,4 +216,22 @@ impl<'b> Parsed<'b> {
 /// A stored item; what we stored is JSON.
 pub fn parse(body: &[u8]) -> Option<Map<String, Value>> {
     serde_json::from_slice(body).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_policy_keeps_the_key_of_its_paths() {
+        let mut policy = IndexingPolicy::default();
+        assert_eq!(decode_policy(&encode_policy(&policy)), Some(policy.clone()));
+        policy.path_key = Some(PathKey::from_bytes([9; 16]));
+        let stored = encode_policy(&policy);
+        assert_eq!(decode_policy(&stored), Some(policy));
+        let text = String::from_utf8(stored.to_vec()).unwrap();
+        let damaged = text.replace("CQkJ", "!!!!");
+        assert_ne!(damaged, text);
+        assert_eq!(decode_policy(damaged.as_bytes()), None);
+    }
 }

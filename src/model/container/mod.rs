@@ -102,7 +102,10 @@ impl ContainerDefinition {
             id: self.id.clone(),
             partition_key: self.partition_key.clone(),
             default_ttl: DefaultTtl::from_json(body.get("defaultTtl"))?,
-            indexing_policy: policy.with_computed(body.get("computedProperties")),
+            indexing_policy: IndexingPolicy {
+                path_key: self.indexing_policy.path_key,
+                ..policy.with_computed(body.get("computedProperties"))
+            },
             unique_keys: self.unique_keys.clone(),
             other: self.replaced_policies(body)?,
         };

@@ -2,6 +2,7 @@
 
 mod entries;
 mod path;
+mod path_key;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ pub use entries::{
     SpatialType,
 };
 pub use path::{IndexPath, Segment, Tail};
+pub use path_key::PathKey;
 
 use super::checks::{array_or_empty, expect_object, expect_text, invalid, present, text_of};
 use super::error::{Error, Result};
@@ -80,6 +82,10 @@ pub struct IndexingPolicy {
     /// The container's computed properties that the policy names; no others are indexed. Not part of a policy as clients see it.
     #[serde(default)]
     pub computed: Vec<ComputedProperty>,
+    /// The key under which the container's paths are hashed; none for containers that were made before there were
+    /// keys. Not part of a policy as clients see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_key: Option<PathKey>,
 }
 
 /// A property of items that a query works out.
@@ -101,6 +107,7 @@ impl Default for IndexingPolicy {
             vector: Vec::new(),
             full_text: Vec::new(),
             computed: Vec::new(),
+            path_key: None,
         }
     }
 }
@@ -143,6 +150,7 @@ impl IndexingPolicy {
             vector: vector_indexes(object)?,
             full_text: full_text_indexes(object)?,
             computed: Vec::new(),
+            path_key: None,
         };
         if mode != IndexingMode::None {
             policy.complete_paths()?;

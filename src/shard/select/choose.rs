@@ -138,10 +138,7 @@ fn resolve(reader: &Reader<'_>, condition: Condition) -> Condition {
 }
 
 pub fn shapes_path() -> Path {
-    Path {
-        id: SHAPES,
-        ..Path::new(Vec::new())
-    }
+    Path::of_id(SHAPES)
 }
 
 pub fn choose(reader: &Reader<'_>, ask: &Ask<'_>) -> Result<Choice> {

@@ -7,12 +7,7 @@ use super::{
     reader::Reader,
 };
 use crate::{
-    index::{
-        PathId,
-        path::SHAPES,
-        policy::{Column, path_id},
-        value,
-    },
+    index::{PathId, path::SHAPES, policy::Column, value},
     model::indexing_policy::{COMPOSITE_PATHS_MAX, COMPOSITE_PATHS_MIN},
 };
 
@@ -43,15 +38,14 @@ pub fn given(columns: &[Column], conditions: &[Condition]) -> Given {
         if column.descending {
             value::invert(&mut given.bytes, start);
         }
-        given.covers.push(path_id(&column.path));
+        given.covers.push(column.id);
     }
     given
 }
 
 fn term_of<'c>(column: &Column, conditions: &'c [Condition]) -> Option<&'c Term> {
-    let id = path_id(&column.path);
     conditions.iter().find_map(|one| match one {
-        Condition::Term(term) if term.path.id == id => Some(term),
+        Condition::Term(term) if term.path.id == column.id => Some(term),
         _ => None,
     })
 }
@@ -90,10 +84,7 @@ pub fn of_filter(reader: &Reader<'_>, conditions: &[Condition]) -> Vec<Composite
             };
             (covers.len() > 1 && is_precise(reader, composite.id)).then(|| CompositeTerm {
                 term: Term {
-                    path: Path {
-                        id: composite.id,
-                        ..Path::new(Vec::new())
-                    },
+                    path: Path::of_id(composite.id),
                     ranges,
                     exact: true,
                 },

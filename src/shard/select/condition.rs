@@ -1,7 +1,10 @@
 //! What must be true of an item's terms.
 
 use super::ranges::Ranges;
-use crate::{index::PathId, model::indexing_policy::Segment};
+use crate::{
+    index::{PathHasher, PathId},
+    model::indexing_policy::Segment,
+};
 
 /// A path of the index.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,10 +16,10 @@ pub struct Path {
 }
 
 impl Path {
-    pub fn new(segments: Vec<Segment>) -> Self {
+    pub fn new(paths: &PathHasher, segments: Vec<Segment>) -> Self {
         let id = segments
             .iter()
-            .fold(PathId::ROOT, |id, segment| id.step(segment));
+            .fold(PathId::ROOT, |id, segment| paths.step(id, segment));
         Self {
             segments,
             id,
@@ -25,12 +28,21 @@ impl Path {
     }
 
     /// The cells of the geometry at this path.
-    pub fn of_cells(segments: Vec<Segment>) -> Self {
-        let path = Self::new(segments);
+    pub fn of_cells(paths: &PathHasher, segments: Vec<Segment>) -> Self {
+        let path = Self::new(paths, segments);
         Self {
-            id: path.id.cells(),
+            id: paths.cells(path.id),
             of_cells: true,
             ..path
+        }
+    }
+
+    /// What stands in the place of a path and is none of an item: a composite index, or the shapes.
+    pub fn of_id(id: PathId) -> Self {
+        Self {
+            segments: Vec::new(),
+            id,
+            of_cells: false,
         }
     }
 

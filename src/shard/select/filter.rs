@@ -248,7 +248,7 @@ impl<'q> Reader<'q> {
         if path.segments.is_empty() {
             return Condition::Unknown;
         }
-        let path = Path::of_cells(path.segments);
+        let path = Path::of_cells(&self.indexer.paths, path.segments);
         if !self.indexer.includes_geometry(&path.segments) {
             self.lacks(path);
             return Condition::Unknown;
@@ -406,7 +406,7 @@ impl<'q> Reader<'q> {
                 false => simplify_and(all),
             };
         }
-        let path = Path::new(segments);
+        let path = Path::new(&self.indexer.paths, segments);
         match comparison_ranges(BinaryOp::Equal, needle) {
             Some((ranges, exact_value)) if self.indexer.includes(&path.segments) => {
                 Condition::Term(Term {

@@ -136,7 +136,8 @@ impl Plan {
         conditions: &[Condition],
     ) -> Option<Term> {
         let index = reader.index.as_ref()?;
-        let path = Path::new(names.iter().cloned().map(Segment::Property).collect());
+        let segments = names.iter().cloned().map(Segment::Property).collect();
+        let path = Path::new(&index.indexer.paths, segments);
         // The extremes are read from the items, which do not have what is computed.
         let computed = names.first().is_some_and(|first| {
             ask.query.computed(first).is_some() || index.indexer.computed(first).is_some()

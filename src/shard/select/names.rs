@@ -63,7 +63,7 @@ impl<'q> Scope<'q> {
         {
             return None;
         }
-        Some((Path::new(segments), exact))
+        Some((Path::new(&indexer.paths, segments), exact))
     }
 }
 

@@ -12,11 +12,7 @@ use super::{
     walk::{Missing, WalkPlan},
 };
 use crate::{
-    index::{
-        Indexer, PathId,
-        policy::{Column, path_id},
-        value::tag,
-    },
+    index::{Indexer, PathId, policy::Column, value::tag},
     model::error::{Error, Result},
     sql::ast::SelectQuery,
 };
@@ -172,7 +168,7 @@ fn direction(columns: &[Column], order: &[(Path, bool)]) -> Option<bool> {
         && columns
             .iter()
             .zip(order)
-            .all(|(column, (path, _))| path_id(&column.path) == path.id);
+            .all(|(column, (path, _))| column.id == path.id);
     let mut turned = columns
         .iter()
         .zip(order)

@@ -9,7 +9,7 @@ use super::bench::{Bench, Want, after};
 use crate::{
     model::{
         epk::EpkRange,
-        indexing_policy::{IndexingMode, IndexingPolicy},
+        indexing_policy::{IndexingMode, IndexingPolicy, PathKey},
         ttl::DefaultTtl,
     },
     shard::{
@@ -242,7 +242,11 @@ fn policy(random: &mut StdRng) -> IndexingPolicy {
         ],
         "indexingMode": modes.choose(random).expect("some"),
     });
-    IndexingPolicy::from_json(Some(&policy)).expect("a legal policy")
+    let key = random.random::<[u8; 16]>();
+    IndexingPolicy {
+        path_key: random.random_bool(0.7).then_some(PathKey::from_bytes(key)),
+        ..IndexingPolicy::from_json(Some(&policy)).expect("a legal policy")
+    }
 }
 
 fn literal(random: &mut StdRng) -> String {
