@@ -1,6 +1,10 @@
 //! Bolide: a document database node with exact time to live that speaks the Azure Cosmos DB for
 //! NoSQL REST protocol. `ARCHITECTURE.md` draws the rooms and the way a request goes.
 
+// First: its macros hold in all the others.
+#[macro_use]
+pub mod output;
+
 pub mod bench;
 pub mod clock;
 pub mod cluster;

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::ExitCode};
 
-use bolide::{config, gateway::keys, model::error::Result, node};
+use bolide::{config, gateway::keys, model::error::Result, node, output};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -14,12 +14,16 @@ fn main() -> ExitCode {
     };
     match command {
         config::Command::Show(text) => {
-            print!("{text}");
+            output::show(&text);
             ExitCode::SUCCESS
+        }
+        config::Command::Incomplete(text) => {
+            output::warn(&text);
+            config::ExitCode::Configuration.into()
         }
         config::Command::Key => match keys::generate_key() {
             Ok(key) => {
-                println!("{key}");
+                output::show(&format!("{key}\n"));
                 ExitCode::SUCCESS
             }
             Err(error) => fail(config::ExitCode::Failure, &error.message),
@@ -52,6 +56,6 @@ fn read_key(path: &Path) -> Result<String> {
 }
 
 fn fail(code: config::ExitCode, message: &str) -> ExitCode {
-    eprintln!("bolide: {message}");
+    output::warn(&format!("bolide: {message}\n"));
     code.into()
 }

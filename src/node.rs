@@ -1,5 +1,6 @@
 //! A node: puts the rooms together, serves, and stops in order.
 
+mod hosts;
 mod membership;
 
 use std::{
@@ -12,6 +13,7 @@ use std::{
 };
 
 use actix::{Actor, Addr, Arbiter};
+use hosts::check_host;
 use membership::{Joined, begin_catalog, is_member, join_cluster};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
@@ -103,6 +105,7 @@ fn start_log(settings: &Settings) {
 
 async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     let server = &settings.server;
+    check_host(&server.host)?;
     let keys = if settings.auth.enabled {
         Some(KeySource::open(
             settings.auth.key_file.as_deref(),

@@ -40,6 +40,8 @@ pub enum Refused {
     Version(u8),
     Cluster(u64),
     Seal,
+    /// The other side speaks another protocol.
+    Foreign(&'static str),
 }
 
 impl fmt::Display for Refused {
@@ -55,6 +57,11 @@ impl fmt::Display for Refused {
                 write!(f, "the other node belongs to the cluster {theirs:016x}")
             }
             Self::Seal => f.write_str("the seal of a frame does not match"),
+            Self::Foreign(protocol) => write!(
+                f,
+                "it speaks {protocol}: this is a REST or health port; name the address at which \
+                 nodes reach each other (cluster.address or cluster.members of that node)"
+            ),
         }
     }
 }
@@ -62,6 +69,16 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 type Seal = Hmac<Sha256>;
+
+/// Returns the protocol whose first bytes these are. As a length each is far above what is allowed.
+fn foreign(beginning: [u8; LENGTH_BYTES]) -> Option<&'static str> {
+    const TLS_ALERT: u8 = 21;
+    match beginning {
+        [b'H', b'T', b'T', b'P'] => Some("HTTP"),
+        [TLS_ALERT, 3, _, _] => Some("TLS"),
+        _ => None,
+    }
+}
 
 /// One direction of a connection: seals frames at one end, opens them at the other.
 pub struct Sealed {
@@ -109,6 +126,9 @@ impl Sealed {
 
     /// How many bytes follow the length, before any room is made for them.
     pub fn length(&self, length: [u8; LENGTH_BYTES]) -> Result<usize, Refused> {
+        if let Some(protocol) = foreign(length) {
+            return Err(Refused::Foreign(protocol));
+        }
         let length = u32::from_be_bytes(length) as usize;
         if length > self.bytes_max {
             return Err(Refused::TooLong(length));
@@ -237,6 +257,11 @@ mod tests {
             Err(Refused::TooLong(FRAME_BYTES_MAX + 1))
         );
         assert_eq!(session().length([0; 4]), Err(Refused::TooShort(0)));
+        assert_eq!(session().length(*b"HTTP"), Err(Refused::Foreign("HTTP")));
+        assert_eq!(
+            session().length([21, 3, 3, 0]),
+            Err(Refused::Foreign("TLS"))
+        );
         let mut other = Sealed::session(CLUSTER, &[8; 32]);
         assert_eq!(
             other.open(&sealed(b"x")[LENGTH_BYTES..]),

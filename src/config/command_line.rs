@@ -50,6 +50,8 @@ pub enum Command {
     Operator(OperatorTask),
     /// Print this text and end: the help or the version.
     Show(String),
+    /// A command was named without what it is to do: print its help as an error.
+    Incomplete(String),
 }
 
 #[derive(Parser)]
@@ -207,6 +209,9 @@ pub fn parse(
         {
             return Ok(Command::Show(error.render().to_string()));
         }
+        Err(error) if error.kind() == ClapError::DisplayHelpOnMissingArgumentOrSubcommand => {
+            return Ok(Command::Incomplete(error.render().to_string()));
+        }
         Err(error) => return Err(Error::bad_request(one_line(&error))),
     };
     match line.task {
@@ -300,8 +305,21 @@ fn one_line(error: &clap::Error) -> String {
     let told = told.join("; ");
     format!(
         "{} (bolide --help explains)",
-        told.strip_prefix("error: ").unwrap_or(&told)
+        in_plain_words(told.strip_prefix("error: ").unwrap_or(&told))
     )
+}
+
+/// The parser of numbers speaks of digits in strings and of target types.
+fn in_plain_words(told: &str) -> String {
+    let expected = "a whole number is expected";
+    [
+        "invalid digit found in string",
+        "cannot parse integer from empty string",
+        "number too large to fit in target type",
+        "number too small to fit in target type",
+    ]
+    .iter()
+    .fold(told.to_owned(), |told, words| told.replace(words, expected))
 }
 
 #[cfg(test)]
@@ -420,7 +438,7 @@ mod tests {
 
     #[test]
     fn bad_values_get_one_line_that_names_them() {
-        let table: [(&[&str], &[&str]); 25] = [
+        let table: [(&[&str], &[&str]); 30] = [
             (&["--port", "99999"], &["--port", "99999", "0 to 65535"]),
             (&["--port", "-1"], &["--port", "-1"]),
             (&["--port", "http"], &["--port", "'http'"]),
@@ -473,6 +491,26 @@ mod tests {
             (&["bench", "node", "--items", "9"], &["--items", "9"]),
             (&["bench", "node", "--seconds", "0"], &["--seconds", "'0'"]),
             (&["bench", "nodes"], &["'nodes'", "node"]),
+            (
+                &["cluster", "drain", "x"],
+                &["'x'", "a whole number is expected"],
+            ),
+            (
+                &["cluster", "drain", "1", "--health-port", "http"],
+                &["--health-port", "'http'", "a whole number is expected"],
+            ),
+            (
+                &["--set", "server.region=Mars"],
+                &["server.region", "'Mars'", "the nearest is"],
+            ),
+            (
+                &["--port", "8080"],
+                &["server.port and server.health_port", "8080"],
+            ),
+            (
+                &["--tls-cert", "c", "--protocol", "http"],
+                &["--tls-cert", "--protocol https"],
+            ),
         ];
         for (arguments, fragments) in table {
             let error = parsed(arguments, &[])
@@ -515,6 +553,26 @@ mod tests {
         for (name, value, fragment) in table {
             let error = parsed(&[], &[(name, value)]).unwrap_err().message;
             assert!(error.contains(fragment), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_alone_means_https() {
+        let settings = serving(&["--tls-cert", "c", "--tls-key", "k"], &[]);
+        assert_eq!(settings.server.protocol, Protocol::Https);
+    }
+
+    #[test]
+    fn a_command_without_what_it_is_to_do_lists_its_commands() {
+        for (name, commands) in [("bench", ["node", "run"]), ("cluster", ["drain", "status"])] {
+            match parsed(&[name], &[]) {
+                Ok(Command::Incomplete(text)) => {
+                    for command in commands {
+                        assert!(text.contains(&format!("\n  {command}")), "{text}");
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
         }
     }
 

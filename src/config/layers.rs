@@ -8,7 +8,7 @@ use figment::providers::{Format as _, Serialized, Toml};
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
-use super::Settings;
+use super::{Settings, together};
 use crate::model::error::{Error, Result};
 use crate::model::likeness::{LIKENESS_MIN, likeness};
 
@@ -36,13 +36,16 @@ pub struct Sources {
 
 /// Lays the sources over the defaults and checks the result.
 pub fn load(sources: Sources) -> Result<Settings> {
-    let mut figment = Figment::from(Serialized::defaults(Settings::default()));
+    let mut layers = Vec::new();
     if let Some(path) = &sources.file {
-        figment = figment.merge(file_layer(path)?);
+        layers.push(file_layer(path)?);
     }
-    figment = figment.merge(environment_layer(&sources.environment)?);
-    figment = figment.merge(flag_layer(&sources.flags)?);
-    figment.extract().map_err(explained)
+    layers.push(environment_layer(&sources.environment)?);
+    layers.push(flag_layer(&sources.flags)?);
+    let figment = Figment::from(Serialized::defaults(Settings::default()));
+    let figment = layers.iter().fold(figment, Figment::merge);
+    let settings = figment.extract().map_err(explained)?;
+    together::check(settings, |name| layers.iter().any(|layer| layer.sets(name)))
 }
 
 /// Every setting as `section.key`, in order.
@@ -68,6 +71,15 @@ fn defaults() -> Dict {
 struct Layer {
     metadata: Metadata,
     values: Dict,
+}
+
+impl Layer {
+    /// Returns whether it says something of a setting, `section.key`.
+    fn sets(&self, name: &str) -> bool {
+        let (section, key) = name.split_once('.').unwrap_or((name, ""));
+        let section = self.values.get(section);
+        section.is_some_and(|keys| keys.find_ref(key).is_some())
+    }
 }
 
 impl Provider for Layer {

@@ -5,6 +5,8 @@
 mod checks;
 mod command_line;
 mod layers;
+mod regions;
+mod together;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -56,7 +58,7 @@ pub struct Server {
     #[serde(deserialize_with = "checks::account")]
     pub account: String,
     /// Name of the region that clients are told; must be one that they know.
-    #[serde(deserialize_with = "checks::not_empty")]
+    #[serde(deserialize_with = "regions::known")]
     pub region: String,
     /// The account's consistency level; a request may ask for a weaker one.
     pub consistency: Consistency,

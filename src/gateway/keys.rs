@@ -300,6 +300,9 @@ mod tests {
             ),
             (format!("primary = {own}\nsecondary = 1"), "bad key file"),
             (format!("{own}\n{own}"), "bad key file"),
+            ("not a key".to_owned(), "one line of base64"),
+            ("two\nlines\n".to_owned(), "one line of base64"),
+            ("\"quoted\"".to_owned(), "one line of base64"),
             ("#".repeat(70_000), "larger than"),
         ];
         for (content, fragment) in table {

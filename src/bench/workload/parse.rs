@@ -44,7 +44,7 @@ fn explained(message: &str) -> String {
     let kind = match message {
         _ if message.starts_with("unknown field") => "key",
         _ if message.starts_with("unknown variant") => "value",
-        _ => return message.replace('\n', ", "),
+        _ => return in_plain_words(&message.replace('\n', ", ")),
     };
     let wrong = names.next().unwrap_or_default();
     let right: Vec<&str> = names.collect();
@@ -53,6 +53,20 @@ fn explained(message: &str) -> String {
         None => format!("there are {}", right.join(", ")),
     };
     format!("there is no {kind} '{wrong}'; {hint}")
+}
+
+/// The deserializer names its own types as what it expects.
+fn in_plain_words(message: &str) -> String {
+    let Some((found, expected)) = message.rsplit_once(", expected ") else {
+        return message.to_owned();
+    };
+    let expected = match expected.trim() {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or above,",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        other => return format!("{found}; expected is {other}"),
+    };
+    format!("{found}; {expected} is expected")
 }
 
 fn check(workload: &Workload) -> Result<(), String> {
@@ -174,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_one_line_with_the_value_and_the_nearest_right_key() {
-        let table: [(&str, &[&str]); 17] = [
+        let table: [(&str, &[&str]); 18] = [
             (
                 "[itms]\ncount = 1\n",
                 &["line 4", "'itms'", "did you mean items?"],
@@ -184,8 +198,12 @@ mod tests {
                 &["line 5", "'cuont'", "did you mean count?"],
             ),
             ("[items]\nxyz = 1\n", &["'xyz'", "there are count, bytes"]),
-            ("[items]\ncount = 'many'\n", &["line 5", "many"]),
-            ("[items]\ncount = -5\n", &["-5"]),
+            (
+                "[items]\ncount = 'many'\n",
+                &["line 5", "many", "a whole number, 0 or above, is expected"],
+            ),
+            ("[items]\ncount = -5\n", &["-5", "a whole number"]),
+            ("[keys]\nskew = 'x'\n", &["line 5", "a number is expected"]),
             ("[items]\ncount = 0\n", &["items.count is 0"]),
             ("[items]\nbytes = 10\n", &["items.bytes is 10"]),
             ("[items]\nttl = 0\n", &["items.ttl is 0"]),

@@ -155,6 +155,17 @@ pub(super) fn checked_keys(bytes: &[u8], loopback: bool) -> Result<AccountKeys> 
     Ok(keys)
 }
 
+/// Whether a line gives a name a value, as TOML does; the padding of base64 has nothing behind it.
+fn is_assignment(line: &str) -> bool {
+    line.split_once('=').is_some_and(|(name, value)| {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let name = name.trim();
+        !name.is_empty()
+            && name.chars().all(is_name)
+            && !value.trim_start_matches('=').trim().is_empty()
+    })
+}
+
 fn parsed_keys(bytes: &[u8]) -> Result<AccountKeys> {
     let text = std::str::from_utf8(bytes).map_err(|_| Error::bad_request("it is not UTF-8"))?;
     let mut lines = text
@@ -171,6 +182,12 @@ fn parsed_keys(bytes: &[u8]) -> Result<AccountKeys> {
             return AccountKey::parse(line).map(AccountKeys::single);
         }
         _ => {}
+    }
+    if !text.lines().any(is_assignment) {
+        return Err(Error::bad_request(
+            "it holds no key: one line of base64 is expected (`bolide key` makes one), or TOML \
+             with `primary = \"…\"`",
+        ));
     }
     // Only the message: the whole error would show the line, and with it a key.
     let file: KeyFile = Toml::from_str(text)

@@ -179,9 +179,13 @@ impl Catalog {
                 "node {node} cannot be drained: no other node takes replicas"
             )));
         }
-        let record = self.nodes.get_mut(&node).ok_or_else(|| {
-            Error::not_found(format!("Resource Not Found: there is no node {node}"))
-        })?;
+        let Some(record) = self.nodes.get_mut(&node) else {
+            let known: Vec<String> = self.nodes.keys().map(u64::to_string).collect();
+            return Err(Error::not_found(format!(
+                "there is no node {node} in the cluster; its nodes are {}",
+                known.join(", ")
+            )));
+        };
         record.state = NodeState::Draining;
         self.version += 1;
         Ok(())
