@@ -13,6 +13,7 @@ pub mod coordinator;
 pub mod gateway;
 pub mod index;
 pub mod local_cluster;
+pub mod memory;
 pub mod model;
 pub mod node;
 pub mod operator;

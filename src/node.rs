@@ -35,8 +35,12 @@ use crate::{
         server::{self, Listening},
         tls::CertificateFiles,
     },
+    memory::{self, MemoryBounds},
     model::error::Error,
-    shard::host::{Admission, Groups, ShardHost},
+    shard::{
+        host::{Admission, Groups, ShardHost},
+        set_recent_documents_bytes_max,
+    },
     store::SharedResources,
     telemetry::Exporter,
 };
@@ -81,12 +85,23 @@ impl From<Error> for Failure {
 }
 
 /// Serves until SIGINT or SIGTERM.
-pub fn run(settings: Settings) -> Result<(), Failure> {
+pub fn run(mut settings: Settings) -> Result<(), Failure> {
     start_log(&settings);
+    bound_memory(&mut settings);
     let metrics =
         Exporter::install().map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
     crate::telemetry::register_node();
     actix::System::new().block_on(serve(settings, metrics))
+}
+
+/// Works out what follows from the memory, and says so.
+fn bound_memory(settings: &mut Settings) {
+    let memory = memory::detect();
+    let bounds = MemoryBounds::new(settings, &memory);
+    bounds.log(&memory);
+    bounds.fill_in(settings);
+    memory::allocator::tune(&memory);
+    set_recent_documents_bytes_max(bounds.recent_documents);
 }
 
 fn start_log(settings: &Settings) {

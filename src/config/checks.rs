@@ -58,6 +58,23 @@ impl<T: TryFrom<i64>, const MIN: i64, const MAX: i64> Visitor<'_> for Whole<T, M
     }
 }
 
+/// 0, or a whole number from `MIN` to `MAX`.
+pub fn zero_or<'de, D, T, const MIN: i64, const MAX: i64>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<i64>,
+{
+    let found: i64 = whole::<D, i64, 0, MAX>(deserializer)?;
+    Some(found)
+        .filter(|found| *found == 0 || *found >= MIN)
+        .and_then(|found| T::try_from(found).ok())
+        .ok_or_else(|| {
+            D::Error::custom(format!(
+                "{found} is neither 0 nor a whole number from {MIN} to {MAX}"
+            ))
+        })
+}
+
 /// Text that `is_good` accepts; else the message says it is not `expected`.
 fn text<'de, D: Deserializer<'de>>(
     deserializer: D,

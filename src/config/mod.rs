@@ -82,11 +82,13 @@ pub struct Storage {
     /// The data folder, made if it is missing. One process at a time may use it.
     #[serde(deserialize_with = "checks::path")]
     pub data_path: PathBuf,
-    /// Memory for blocks that were read, shared by all shards.
-    #[serde(deserialize_with = "checks::whole::<_, _, 1, 1_048_576>")]
+    /// Memory for blocks that were read, shared by all shards; 0 follows from the memory of the
+    /// cgroup or machine: an eighth, 256 at most.
+    #[serde(deserialize_with = "checks::whole::<_, _, 0, 1_048_576>")]
     pub block_cache_mb: u64,
-    /// Memory for writes that are not in files yet, shared by all shards.
-    #[serde(deserialize_with = "checks::whole::<_, _, 1, 1_048_576>")]
+    /// Memory for writes that are not in files yet, shared by all shards; 0 follows from the
+    /// memory: a sixteenth, 128 at most.
+    #[serde(deserialize_with = "checks::whole::<_, _, 0, 1_048_576>")]
     pub write_buffer_mb: u64,
     /// Size of the journal above which buffers are written out: bounds the time of a restart.
     #[serde(deserialize_with = "checks::whole::<_, _, 1, 1_048_576>")]
@@ -144,9 +146,18 @@ pub struct Limits {
     /// Requests that may wait for or be at work in one shard.
     #[serde(deserialize_with = "checks::whole::<_, _, 1, 1_048_576>")]
     pub shard_queue_max: usize,
-    /// Bytes of request bodies that the node holds at a time.
-    #[serde(deserialize_with = "checks::whole::<_, _, 4_194_304, 1_099_511_627_776>")]
+    /// Bytes of request bodies that the node holds at a time; 0 follows from the memory: a
+    /// sixteenth, 256 MB at most.
+    #[serde(deserialize_with = "checks::zero_or::<_, _, 4_194_304, 1_099_511_627_776>")]
     pub node_inflight_bytes_max: usize,
+    /// Bytes of memory that one query may hold at a time; 0 means half of what all may hold,
+    /// 128 MB at most.
+    #[serde(deserialize_with = "checks::zero_or::<_, _, 1_048_576, 1_099_511_627_776>")]
+    pub query_bytes_max: usize,
+    /// Bytes of memory that all queries together may hold at a time; 0 follows from the memory:
+    /// an eighth, 512 MB at most.
+    #[serde(deserialize_with = "checks::zero_or::<_, _, 4_194_304, 1_099_511_627_776>")]
+    pub queries_bytes_max: usize,
     /// Whether a container's provisioned throughput is enforced.
     pub enforce_throughput: bool,
     /// Shards of a new container; 0 follows its throughput, one for each 10,000 RU/s begun.
@@ -271,8 +282,8 @@ impl Default for Storage {
     fn default() -> Self {
         Self {
             data_path: PathBuf::from("./data"),
-            block_cache_mb: 256,
-            write_buffer_mb: 128,
+            block_cache_mb: 0,
+            write_buffer_mb: 0,
             journal_mb_max: 256,
         }
     }
@@ -302,7 +313,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             shard_queue_max: 4_096,
-            node_inflight_bytes_max: 256 * 1024 * 1024,
+            node_inflight_bytes_max: 0,
+            query_bytes_max: 0,
+            queries_bytes_max: 0,
             enforce_throughput: false,
             shards_per_container: 0,
             shard_bytes_max: 50 * 1024 * 1024 * 1024,

@@ -39,5 +39,7 @@ pub mod transaction;
 pub mod view;
 mod whereabouts;
 
+pub use recent::set_bytes_max as set_recent_documents_bytes_max;
+
 #[cfg(test)]
 mod tests;

@@ -16,15 +16,21 @@ use super::command::{Change, Command};
 const DOCUMENT_BYTES_MAX: usize = 4 * 1024;
 /// Documents of one shard.
 const DOCUMENTS_MAX: usize = if cfg!(test) { 64 } else { 16_384 };
-/// Of all shards of the process.
+/// Of all shards of the process, unless [`set_bytes_max`] says otherwise.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
 /// What a document takes besides its own bytes, about.
 const OVERHEAD_BYTES: usize = 128;
 /// Items share marks of the last write: so many. A power of two.
 const MARKS: usize = if cfg!(test) { 8 } else { 4_096 };
 
-/// What the documents of all shards take.
+/// What the documents of all shards take, and may take.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
+static BYTES_BOUND: AtomicUsize = AtomicUsize::new(BYTES_MAX);
+
+/// Sets what the documents of all shards may take.
+pub fn set_bytes_max(bytes: usize) {
+    BYTES_BOUND.store(bytes, Ordering::Relaxed);
+}
 
 #[derive(Default)]
 pub struct Recent(Mutex<State>);
@@ -125,7 +131,8 @@ impl Kept {
             return;
         }
         let size = document.size();
-        while self.order.len() >= DOCUMENTS_MAX || BYTES.load(Ordering::Relaxed) + size > BYTES_MAX
+        let bytes_max = BYTES_BOUND.load(Ordering::Relaxed);
+        while self.order.len() >= DOCUMENTS_MAX || BYTES.load(Ordering::Relaxed) + size > bytes_max
         {
             match self.order.pop_front() {
                 Some(oldest) => self.forget(oldest),

@@ -35,6 +35,10 @@ const DIARY_FILES_MAX: usize = 2;
 /// How far the engine reads ahead when a lane or a feed is walked.
 const SCAN_READAHEAD_BYTES: usize = 128 * 1024;
 
+/// The block cache and the write buffers of an engine that is opened without a node around it.
+const BLOCK_CACHE_MB_MIN: u64 = 16;
+const WRITE_BUFFER_MB_MIN: u64 = 16;
+
 /// The engine's only column family.
 const FAMILY: &str = "default";
 /// Levels of sorted files, the engine's default.
@@ -116,7 +120,16 @@ pub struct SharedResources {
 }
 
 impl SharedResources {
+    /// Sizes that are 0 follow from the memory; where nobody has worked that out, as in offline
+    /// commands and tests, they are small.
     pub fn new(settings: &Storage) -> Self {
+        let mut settings = settings.clone();
+        if settings.block_cache_mb == 0 {
+            settings.block_cache_mb = BLOCK_CACHE_MB_MIN;
+        }
+        if settings.write_buffer_mb == 0 {
+            settings.write_buffer_mb = WRITE_BUFFER_MB_MIN;
+        }
         Self {
             // Lookups take no lock.
             cache: Cache::new_hyper_clock_cache(mebibytes(settings.block_cache_mb), 0),
@@ -124,7 +137,7 @@ impl SharedResources {
                 mebibytes(settings.write_buffer_mb),
                 false,
             ),
-            settings: settings.clone(),
+            settings,
         }
     }
 
