@@ -37,6 +37,7 @@ use crate::{
     },
     memory::{self, MemoryBounds},
     model::error::Error,
+    router::query::QueryRoom,
     shard::{
         host::{Admission, Groups, ShardHost},
         set_recent_documents_bytes_max,
@@ -169,6 +170,10 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         consistency: server.consistency,
         scheme: server.protocol.scheme(),
         member: member.as_ref().map(|joined| Arc::clone(&joined.member)),
+        queries: Arc::new(QueryRoom::new(
+            settings.limits.query_bytes_max,
+            settings.limits.queries_bytes_max,
+        )),
     });
     let health_member = shared.member.clone();
     let driver = shared.member.as_ref().map(|member| member.driver.clone());

@@ -59,6 +59,8 @@ pub struct Shared {
     pub scheme: &'static str,
     /// In a cluster: what this node cannot answer goes to others.
     pub member: Option<Arc<Member>>,
+    /// What all queries of the node share.
+    pub queries: Arc<QueryRoom>,
 }
 
 /// One gateway worker: what is shared, and the router on its thread.

@@ -27,11 +27,7 @@ use super::{
     health::{self, Asked, Health},
     order_auth::Sender,
 };
-use crate::{
-    cluster::member::Reply,
-    router::{Router, query::QueryRoom},
-    telemetry::requests::InFlight,
-};
+use crate::{cluster::member::Reply, router::Router, telemetry::requests::InFlight};
 
 /// How long a client may take to send its headers, and an idle connection is kept.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -53,7 +49,7 @@ pub fn rest(listening: Listening, shared: Arc<Shared>) -> std::io::Result<Server
         workers,
         shutdown_seconds,
     } = listening;
-    let queries = Arc::new(QueryRoom::default());
+    let queries = Arc::clone(&shared.queries);
     let address = listener.local_addr()?.to_string();
     let server = HttpServer::new(move || {
         let router = Router {
@@ -109,7 +105,7 @@ pub type SentOn = mpsc::Receiver<(Bytes, Reply)>;
 /// Answers other nodes, on a thread of its own.
 pub fn for_nodes(mut sent_on: SentOn, shared: Arc<Shared>) {
     Arbiter::new().spawn(async move {
-        let queries = Arc::new(QueryRoom::default());
+        let queries = Arc::clone(&shared.queries);
         let router = Router {
             table: Arc::clone(&shared.table),
             queries: Arc::clone(&queries),

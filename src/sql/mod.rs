@@ -34,7 +34,7 @@ mod wanted;
 
 pub use compare::{canonical_key, compare_ordering};
 pub use computed::ComputedProperties;
-pub use eval::Flow;
+pub use eval::{Flow, Guard, parsed_size};
 pub use execute::{Execution, FinishedRow, Partial, TermAggregate, TermResult, compare_keys};
 pub use functions::{Cap, Geometry, Vector};
 pub use partition::PartitionKeys;
@@ -59,5 +59,7 @@ pub const COUNT_MAX: u64 = i32::MAX as u64;
 /// Steps of work one input item may cause; a step is a visited row, a function call or
 /// [`STEP_BYTES`] bytes copied. Guards against a join product that would stall its neighbours.
 pub const STEPS_PER_ITEM_MAX: u64 = 4_000_000;
+/// Steps of work that an expression without an item may cause while a query is planned.
+const STEPS_PER_CONSTANT_MAX: u64 = 100_000;
 /// How many bytes of copied values count as one step.
 pub const STEP_BYTES: usize = 16;

@@ -1,10 +1,10 @@
 //! The doors of the room.
 
+use super::STEPS_PER_CONSTANT_MAX;
 use super::ast::{Collection, Expr, SelectQuery, Selection};
 use super::bind::bind;
-use super::compare::order_key;
 use super::computed::ComputedProperties;
-use super::eval::{Context, Flow, Scope, eval};
+use super::eval::{Context, Flow, Guard, Scope, eval};
 use super::execute::{Execution, matching, project_stages};
 use super::functions::Aggregate;
 use super::parsed;
@@ -103,8 +103,11 @@ impl Query {
         }
         let syntax = Arc::new(SelectQuery::of_value(expr.clone()));
         let alone = Self::new(syntax, "", &self.parameters, &ComputedProperties::default()).ok()?;
-        let mut rows = alone.at(self.now_ms).execute(std::iter::empty()).ok()?;
-        rows.pop().map(Cow::Owned)
+        // Nobody watches here: what takes more is left to the evaluation of the items.
+        let mut execution = alone.at(self.now_ms).start();
+        execution.set_steps_max(STEPS_PER_CONSTANT_MAX);
+        execution.push(&Value::Null).ok()?;
+        execution.finish().ok()?.pop().map(Cow::Owned)
     }
 
     /// The query of the property of this name, if the container computes it.
@@ -201,7 +204,23 @@ impl Query {
 
     /// Evaluates the whole query over all items in scope.
     pub fn execute(&self, items: impl Iterator<Item = Value>) -> Result<Vec<Value>> {
-        let mut execution = self.start();
+        self.execute_in(self.start(), items)
+    }
+
+    /// As [`execute`](Self::execute), watched.
+    pub fn execute_guarded(
+        &self,
+        items: impl Iterator<Item = Value>,
+        guard: Arc<dyn Guard>,
+    ) -> Result<Vec<Value>> {
+        self.execute_in(self.start().guarded(guard), items)
+    }
+
+    fn execute_in(
+        &self,
+        mut execution: Execution,
+        items: impl Iterator<Item = Value>,
+    ) -> Result<Vec<Value>> {
         if !self.reads_items() {
             execution.push(&Value::Null)?;
             return execution.finish();
@@ -217,13 +236,22 @@ impl Query {
     /// The rows of one item of a streaming query, after WHERE and without regard to TOP and
     /// OFFSET LIMIT.
     pub fn project(&self, item: &Value) -> Result<Vec<Value>> {
+        self.project_in(&self.item_rows(), item)
+    }
+
+    /// As [`project`](Self::project), watched.
+    pub fn project_guarded(&self, item: &Value, guard: Arc<dyn Guard>) -> Result<Vec<Value>> {
+        self.project_in(&self.item_rows().guarded(guard), item)
+    }
+
+    fn project_in(&self, rows: &ItemRows<'_>, item: &Value) -> Result<Vec<Value>> {
         if !self.is_streaming() {
             return Err(Error::internal(
                 "the query's rows do not depend on one item alone",
             ));
         }
         let mut found = Vec::new();
-        self.item_rows().each(item, &mut |row| {
+        rows.each(item, &mut |row| {
             found.extend(row.value()?);
             Ok(Flow::More)
         })?;
@@ -255,6 +283,13 @@ pub struct ItemRows<'q> {
 }
 
 impl ItemRows<'_> {
+    /// Has the evaluation watched.
+    #[must_use]
+    pub fn guarded(mut self, guard: Arc<dyn Guard>) -> Self {
+        self.context.set_guard(guard);
+        self
+    }
+
     /// Visits the rows that FROM and WHERE make of an item; the visitor may break off.
     pub fn each(
         &self,
@@ -307,8 +342,11 @@ impl Row<'_> {
     /// The values of the ORDER BY columns; `None` is undefined, and arrays and objects are empty: what they hold has no order.
     pub fn keys(&self) -> Result<Vec<Option<Value>>> {
         let keys = self.program.order_by.iter();
-        keys.map(|key| Ok(eval(&key.node, self.scope, self.context)?.map(order_key)))
-            .collect()
+        keys.map(|key| {
+            let key = eval(&key.node, self.scope, self.context)?;
+            key.map(|key| self.context.order_key(key)).transpose()
+        })
+        .collect()
     }
 
     /// What is selected; a row that is undefined is none.

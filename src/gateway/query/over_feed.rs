@@ -1,5 +1,7 @@
 //! Queries over the feeds of the catalog, which are small and in memory.
 
+use std::sync::Arc;
+
 use actix_http::Payload;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
@@ -13,8 +15,11 @@ use crate::{
         respond::{self, Response},
     },
     model::{charge, error::Result},
-    router::query::Rows,
-    sql::{ComputedProperties, Query, Shape},
+    router::{
+        actor::off_the_event_loop,
+        query::{QueryMeter, Rows},
+    },
+    sql::{ComputedProperties, Guard, Query, Shape},
 };
 
 /// A query over a feed of the catalog: databases, containers, offers.
@@ -34,7 +39,23 @@ pub async fn over_feed(
         Some(token) => Place::parse(token).ok_or_else(|| invalid_token(token))?,
     };
     let bounds = page_bounds(call)?;
-    let all = rows(&query, resources, &begin)?;
+    // Small feeds, but a query may make much of them: it is watched, and works elsewhere.
+    let alive = Arc::new(());
+    let queries = &call.worker.queries;
+    let meter = QueryMeter::new(queries, Arc::downgrade(&alive))?;
+    let turn = queries.turn(true).await?;
+    let all = off_the_event_loop({
+        let meter = Arc::clone(&meter);
+        move || {
+            meter.begin_turn(Some(turn));
+            let guard = Arc::clone(&meter) as Arc<dyn Guard>;
+            let all = rows(&query, resources, &begin, &guard)?;
+            meter.check_memory(0)?;
+            meter.end_turn();
+            Ok(all)
+        }
+    })
+    .await?;
     let mut page = Rows::default();
     let mut next = None;
     for (row, place) in all {
@@ -82,10 +103,16 @@ impl Place {
 }
 
 /// The rows from a place on, each with its own.
-fn rows(query: &Query, resources: Vec<Value>, begin: &Place) -> Result<Vec<(Value, Place)>> {
+fn rows(
+    query: &Query,
+    resources: Vec<Value>,
+    begin: &Place,
+    guard: &Arc<dyn Guard>,
+) -> Result<Vec<(Value, Place)>> {
     let mut all = Vec::new();
     if query.shape() != Shape::Streaming {
-        for (row, value) in (0_u64..).zip(query.execute(resources.into_iter())?) {
+        let executed = query.execute_guarded(resources.into_iter(), Arc::clone(guard))?;
+        for (row, value) in (0_u64..).zip(executed) {
             if row >= begin.row {
                 all.push((
                     value,
@@ -114,7 +141,9 @@ fn rows(query: &Query, resources: Vec<Value>, begin: &Place) -> Result<Vec<(Valu
         }
         let id = id.to_owned();
         let before = if id == begin.id { begin.row } else { 0 };
-        for (row, value) in (0_u64..).zip(query.project(&resource)?) {
+        guard.check(0)?;
+        let projected = query.project_guarded(&resource, Arc::clone(guard))?;
+        for (row, value) in (0_u64..).zip(projected) {
             if row < before {
                 continue;
             }
@@ -133,6 +162,16 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn unwatched() -> Arc<dyn Guard> {
+        struct Unwatched;
+        impl Guard for Unwatched {
+            fn check(&self, _: usize) -> Result<()> {
+                Ok(())
+            }
+        }
+        Arc::new(Unwatched)
+    }
+
     fn resources(ids: &[&str]) -> Vec<Value> {
         ids.iter()
             .map(|id| json!({"id": id, "tags": [1, 2]}))
@@ -147,11 +186,23 @@ mod tests {
             ("SELECT TOP 2 VALUE r.id FROM r", json!(["b"])),
         ] {
             let query = Query::parse(text, &[]).unwrap();
-            let all = rows(&query, resources(&["a", "b", "c"]), &Place::default()).unwrap();
+            let all = rows(
+                &query,
+                resources(&["a", "b", "c"]),
+                &Place::default(),
+                &unwatched(),
+            )
+            .unwrap();
             let (_, second) = &all[1];
             let token = Place::parse(&second.encode()).unwrap();
             assert_eq!(token, *second);
-            let rest = rows(&query, resources(&["a1", "b", "c", "d"]), &token).unwrap();
+            let rest = rows(
+                &query,
+                resources(&["a1", "b", "c", "d"]),
+                &token,
+                &unwatched(),
+            )
+            .unwrap();
             let rest: Vec<Value> = rest.into_iter().map(|(row, _)| row).collect();
             assert_eq!(Value::from(rest), expected, "{text}");
         }
@@ -160,12 +211,24 @@ mod tests {
     #[test]
     fn rows_of_one_resource_may_be_split_over_pages() {
         let query = Query::parse("SELECT VALUE t FROM r JOIN t IN r.tags", &[]).unwrap();
-        let all = rows(&query, resources(&["a", "b"]), &Place::default()).unwrap();
+        let all = rows(
+            &query,
+            resources(&["a", "b"]),
+            &Place::default(),
+            &unwatched(),
+        )
+        .unwrap();
         assert_eq!(all.len(), 4);
-        let rest = rows(&query, resources(&["a", "b"]), &all[1].1).unwrap();
+        let rest = rows(&query, resources(&["a", "b"]), &all[1].1, &unwatched()).unwrap();
         assert_eq!(rest.len(), 3);
         let query = Query::parse("SELECT VALUE COUNT(1) FROM r", &[]).unwrap();
-        let all = rows(&query, resources(&["a", "b"]), &Place::default()).unwrap();
+        let all = rows(
+            &query,
+            resources(&["a", "b"]),
+            &Place::default(),
+            &unwatched(),
+        )
+        .unwrap();
         assert_eq!(all, [(json!(2), Place::default())]);
     }
 }

@@ -3,8 +3,10 @@
 //! A page is worked on in slices on the blocking pool: a short query is over in its first one, long ones take turns. One that looks for a value and
 //! finds few items is over before that, on the thread that took the request in, as a point read is. [`scope`] says what must be
 //! looked into, [`run`] walks over it, [`modes`] are the three ways to rows, [`position`] and [`token`] say where the next page begins, and [`room`]
-//! is what the queries of a node share.
+//! is what the queries of a node share. [`meter`] counts the memory of a query, [`memory`] bounds that of all.
 
+mod memory;
+mod meter;
 mod modes;
 mod position;
 mod room;
@@ -18,6 +20,7 @@ use std::sync::{Arc, Weak};
 
 use actix::prelude::*;
 
+pub use meter::QueryMeter;
 pub use position::Position;
 pub use room::QueryRoom;
 pub use rows::Rows;
@@ -30,10 +33,7 @@ use super::{
     actor::{PageBounds, Scope, off_the_event_loop},
     session::SessionToken,
 };
-use crate::{
-    model::error::{Error, Result},
-    sql::Query,
-};
+use crate::{model::error::Result, sql::Query};
 
 /// A query to be run, up to one page of rows.
 #[derive(Clone)]
@@ -66,11 +66,7 @@ impl Handler<GoOn> for Router {
             let mut first = true;
             loop {
                 let turn = room.turn(first).await?;
-                if run.is_abandoned() {
-                    return Err(Error::unavailable("nobody waits for the query any more"));
-                }
-                let progress = off_the_event_loop(move || run.slice()).await?;
-                drop(turn);
+                let progress = off_the_event_loop(move || run.slice(turn)).await?;
                 match progress {
                     Progress::Page(page) => return Ok(*page),
                     Progress::More(unfinished) => run = unfinished,

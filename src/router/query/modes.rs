@@ -6,22 +6,29 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{
+    meter::QueryMeter,
     position::{Life, Order, OrderedRow, Position, Standing},
     rows::Rows,
     token::first_bytes,
     top::Top,
 };
 use crate::{
-    model::error::{Error, Result},
+    model::error::Result,
     router::actor::PageBounds,
     shard::select::Candidate,
-    sql::{Execution, FinishedRow, Flow, ItemReader, ItemRows, Query, Wanted, canonical_key},
+    sql::{
+        Execution, FinishedRow, Flow, Guard, ItemReader, ItemRows, Query, Wanted, canonical_key,
+        parsed_size,
+    },
 };
 
 /// Items that are looked at behind a full page, so that a last page is seldom followed by an empty one.
 const PEEKED_MAX: usize = 256;
-/// Bytes that one query may hold until its rows are known.
-pub const HELD_BYTES_MAX: usize = 128 * 1024 * 1024;
+/// Memory for an item of more bytes than this is reserved before it is read: a list of small
+/// numbers takes many times its JSON.
+const RESERVED_ITEM_BYTES_MIN: usize = 32 * 1024;
+/// Finished rows after which the memory is looked at again.
+const ROWS_PER_CHECK: usize = 256;
 
 /// Which of all rows the client wants, by OFFSET, LIMIT and TOP: `first..last`.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +67,7 @@ pub enum Taken {
 /// How an item is read for a query.
 pub struct Reader<'q> {
     query: &'q Query,
+    meter: &'q Arc<QueryMeter>,
     rows: ItemRows<'q>,
     returns_items: bool,
     /// What the conditions look at, or all that a row consists of.
@@ -69,7 +77,7 @@ pub struct Reader<'q> {
 }
 
 impl<'q> Reader<'q> {
-    pub fn new(query: &'q Query) -> Self {
+    pub fn new(query: &'q Query, meter: &'q Arc<QueryMeter>) -> Self {
         let returns_items = query.returns_items();
         let whole = if returns_items {
             &Wanted::All
@@ -78,7 +86,8 @@ impl<'q> Reader<'q> {
         };
         Self {
             query,
-            rows: query.item_rows(),
+            meter,
+            rows: query.item_rows().guarded(guard(meter)),
             returns_items,
             items: ItemReader::new(query.wanted()),
             whole_items: ItemReader::new(whole),
@@ -89,8 +98,21 @@ impl<'q> Reader<'q> {
         if item.matches || !self.query.filters() {
             return Ok(true);
         }
+        self.reserve(item)?;
         self.rows.matches(self.items.read(item.body)?)
     }
+
+    /// Reserves the memory that an item takes when it is read.
+    fn reserve(&self, item: &Candidate<'_>) -> Result<()> {
+        if item.body.len() < RESERVED_ITEM_BYTES_MIN || self.query.wanted().is_nothing() {
+            return Ok(());
+        }
+        self.meter.check_memory(parsed_size(item.body))
+    }
+}
+
+fn guard(meter: &Arc<QueryMeter>) -> Arc<dyn Guard> {
+    Arc::clone(meter) as Arc<dyn Guard>
 }
 
 fn life(item: &Candidate<'_>, part: usize) -> Option<Life> {
@@ -185,6 +207,7 @@ impl Streaming {
             }
             self.found += 1;
         } else {
+            reader.reserve(item)?;
             let value = reader.items.read(item.body)?;
             let mut within = 0;
             let mut end = None;
@@ -352,6 +375,7 @@ impl Ordered {
         part: usize,
         sorted: bool,
     ) -> Result<Taken> {
+        reader.reserve(item)?;
         let value = reader.items.read(item.body)?;
         let mut within = 0;
         let mut too_late = false;
@@ -386,7 +410,6 @@ impl Ordered {
             top.insert(row);
             Ok(Flow::More)
         })?;
-        check_held(self.held_bytes())?;
         Ok(if too_late {
             Taken::PartDone
         } else {
@@ -419,22 +442,28 @@ pub enum Outcome {
 
 impl Whole {
     /// Rows that certainly fit one page in number are cut at once, and may stop the walk early.
-    pub fn new(query: &Query, window: Window, bounds: PageBounds, after: Option<Position>) -> Self {
+    pub fn new(
+        query: &Query,
+        window: Window,
+        bounds: PageBounds,
+        after: Option<Position>,
+        meter: &Arc<QueryMeter>,
+    ) -> Self {
         let cut = after.is_none() && window.last <= bounds.items_max as u64;
         if cut {
             Self {
-                execution: query.start(),
+                execution: query.start().guarded(guard(meter)),
                 cut,
                 after,
             }
         } else {
-            Self::uncut(query, after)
+            Self::uncut(query, after, meter)
         }
     }
 
-    pub fn uncut(query: &Query, after: Option<Position>) -> Self {
+    pub fn uncut(query: &Query, after: Option<Position>, meter: &Arc<QueryMeter>) -> Self {
         Self {
-            execution: query.start_uncut(),
+            execution: query.start_uncut().guarded(guard(meter)),
             cut: false,
             after,
         }
@@ -445,8 +474,8 @@ impl Whole {
     }
 
     pub fn take(&mut self, reader: &mut Reader<'_>, item: &Candidate<'_>) -> Result<Taken> {
+        reader.reserve(item)?;
         let flow = self.execution.push(reader.whole_items.read(item.body)?)?;
-        check_held(self.execution.held_bytes())?;
         Ok(match flow {
             Flow::More => Taken::More,
             Flow::Enough => Taken::AllDone,
@@ -455,7 +484,13 @@ impl Whole {
 
     /// A page of the rows. All of them in the order in which they were found, if they fit; otherwise in an order that does not depend
     /// on what is found first, so that the next page can go on behind it.
-    pub fn finish(self, order: &Order, window: Window, wants: Wants) -> Result<Outcome> {
+    pub fn finish(
+        self,
+        order: &Order,
+        window: Window,
+        wants: Wants,
+        meter: &QueryMeter,
+    ) -> Result<Outcome> {
         let Self {
             execution,
             cut,
@@ -477,7 +512,7 @@ impl Whole {
         if cut {
             return Ok(Outcome::Again);
         }
-        let mut rows = with_ties(rows, order);
+        let mut rows = with_ties(rows, order, meter)?;
         if let Some(after) = &after {
             rows.retain(|(row, _)| after.standing(row, order) != Standing::Before);
         }
@@ -485,11 +520,15 @@ impl Whole {
         rows.truncate(wants.in_all());
         let rows: Vec<OrderedRow> = rows
             .into_iter()
-            .map(|(row, value)| OrderedRow {
-                json: value.to_string().into_bytes(),
-                ..row
+            .enumerate()
+            .map(|(at, (row, value))| {
+                check_some(meter, at)?;
+                Ok(OrderedRow {
+                    json: value.to_string().into_bytes(),
+                    ..row
+                })
             })
-            .collect();
+            .collect::<Result<_>>()?;
         Ok(Outcome::Page(wants.page(
             &rows,
             refused,
@@ -518,11 +557,18 @@ fn all_on_one_page(rows: &[FinishedRow], bounds: PageBounds) -> Result<Option<So
 }
 
 /// Sorts rows by their keys and then by what they are; equal rows are counted.
-fn with_ties(rows: Vec<FinishedRow>, order: &Order) -> Vec<(OrderedRow, Value)> {
+fn with_ties(
+    rows: Vec<FinishedRow>,
+    order: &Order,
+    meter: &QueryMeter,
+) -> Result<Vec<(OrderedRow, Value)>> {
     let mut scratch = Vec::new();
-    let mut tied: Vec<_> = rows
+    meter.check_memory(rows.len().saturating_mul(size_of::<(OrderedRow, Value)>()))?;
+    let mut tied = rows
         .into_iter()
-        .map(|FinishedRow { keys, value }| {
+        .enumerate()
+        .map(|(at, FinishedRow { keys, value })| {
+            check_some(meter, at)?;
             scratch.clear();
             canonical_key(Some(&value), &mut scratch);
             let row = OrderedRow {
@@ -532,9 +578,9 @@ fn with_ties(rows: Vec<FinishedRow>, order: &Order) -> Vec<(OrderedRow, Value)> 
                 json: Vec::new(),
                 life: None,
             };
-            (row, value)
+            Ok((row, value))
         })
-        .collect();
+        .collect::<Result<Vec<_>>>()?;
     tied.sort_by(|(a, _), (b, _)| order.compare(a, b));
     for at in 1..tied.len() {
         let (before, rest) = tied.split_at_mut(at);
@@ -544,14 +590,13 @@ fn with_ties(rows: Vec<FinishedRow>, order: &Order) -> Vec<(OrderedRow, Value)> 
             row.within = before.within + 1;
         }
     }
-    tied
+    Ok(tied)
 }
 
-fn check_held(bytes: usize) -> Result<()> {
-    if bytes <= HELD_BYTES_MAX {
-        return Ok(());
+/// Looks at the memory once in a while.
+fn check_some(meter: &QueryMeter, at: usize) -> Result<()> {
+    match at % ROWS_PER_CHECK {
+        0 => meter.check_memory(0),
+        _ => Ok(()),
     }
-    Err(Error::bad_request(format!(
-        "the query must hold more than {HELD_BYTES_MAX} bytes before its first row is known; narrow it with WHERE, or with TOP or LIMIT"
-    )))
 }

@@ -2,32 +2,27 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::run::Run;
-use crate::model::error::{Error, ErrorKind, Result};
+use super::{memory::QueryMemory, run::Run};
+use crate::model::error::{Error, Result};
 
 /// Queries that begin at the same time. A short one never waits behind a long one: it is over in its first turn.
 const FIRST_TURNS_MAX: usize = 64;
-/// Bytes that all queries together hold between their turns.
-const HELD_BYTES_MAX: usize = 512 * 1024 * 1024;
 /// Unfinished pages that are kept for clients to come back for.
 const KEPT_MAX: usize = 64;
 /// How long an unfinished page is kept.
 const KEPT_TIME_MAX: Duration = Duration::from_secs(120);
 
 pub struct QueryRoom {
-    first_turns: Semaphore,
-    later_turns: Semaphore,
-    held_bytes: AtomicUsize,
+    first_turns: Arc<Semaphore>,
+    later_turns: Arc<Semaphore>,
+    memory: Arc<QueryMemory>,
     kept: Mutex<HashMap<u64, Kept>>,
 }
 
@@ -36,28 +31,30 @@ struct Kept {
     since: Instant,
 }
 
-impl Default for QueryRoom {
-    fn default() -> Self {
+impl QueryRoom {
+    pub fn new(query_bytes_max: usize, queries_bytes_max: usize) -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         Self {
-            first_turns: Semaphore::new(FIRST_TURNS_MAX),
+            first_turns: Arc::new(Semaphore::new(FIRST_TURNS_MAX)),
             // Half of the cores stay free for short work, whatever long queries there are.
-            later_turns: Semaphore::new((cores / 2).max(1)),
-            held_bytes: AtomicUsize::new(0),
+            later_turns: Arc::new(Semaphore::new((cores / 2).max(1))),
+            memory: Arc::new(QueryMemory::new(query_bytes_max, queries_bytes_max)),
             kept: Mutex::default(),
         }
     }
-}
 
-impl QueryRoom {
+    pub fn memory(&self) -> &Arc<QueryMemory> {
+        &self.memory
+    }
+
     /// Waits for a turn on the processor.
-    pub async fn turn(&self, first: bool) -> Result<SemaphorePermit<'_>> {
+    pub async fn turn(&self, first: bool) -> Result<OwnedSemaphorePermit> {
         let turns = if first {
             &self.first_turns
         } else {
             &self.later_turns
         };
-        let turn = turns.acquire().await;
+        let turn = Arc::clone(turns).acquire_owned().await;
         turn.map_err(|_| Error::internal("the turns of queries were closed"))
     }
 
@@ -75,10 +72,20 @@ impl QueryRoom {
         ticket
     }
 
-    /// Gives up the unfinished page that has waited longest; its client begins again.
-    fn forget_oldest(&self) -> bool {
-        let mut kept = self.kept.lock();
-        kept.as_mut().is_ok_and(|kept| remove_oldest(kept))
+    /// Evicts the unfinished page that has waited longest of those for which memory is reserved;
+    /// its client begins again. Returns false if there is none.
+    pub fn evict_oldest(&self) -> bool {
+        let oldest = {
+            let Ok(mut kept) = self.kept.lock() else {
+                return false;
+            };
+            let holding = kept.iter().filter(|(_, kept)| kept.run.reserved() > 0);
+            let oldest = holding.min_by_key(|(_, kept)| kept.since);
+            let oldest = oldest.map(|(ticket, _)| *ticket);
+            oldest.and_then(|ticket| kept.remove(&ticket))
+        };
+        // Dropped when others can look for theirs again.
+        oldest.is_some()
     }
 
     pub fn take(&self, ticket: u64) -> Option<Box<Run>> {
@@ -91,73 +98,4 @@ fn remove_oldest(kept: &mut HashMap<u64, Kept>) -> bool {
     let oldest = kept.iter().min_by_key(|(_, kept)| kept.since);
     let oldest = oldest.map(|(ticket, _)| *ticket);
     oldest.is_some_and(|ticket| kept.remove(&ticket).is_some())
-}
-
-/// A query's share of the memory; given back when it is dropped.
-pub struct Share {
-    room: Arc<QueryRoom>,
-    bytes: usize,
-}
-
-impl Share {
-    pub fn new(room: Arc<QueryRoom>) -> Self {
-        Self { room, bytes: 0 }
-    }
-
-    pub fn room(&self) -> &Arc<QueryRoom> {
-        &self.room
-    }
-
-    /// Says how much is held now; refuses when all queries together hold too much.
-    pub fn hold(&mut self, bytes: usize) -> Result<()> {
-        let held = &self.room.held_bytes;
-        if bytes <= self.bytes {
-            held.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
-            self.bytes = bytes;
-            return Ok(());
-        }
-        held.fetch_add(bytes - self.bytes, Ordering::Relaxed);
-        self.bytes = bytes;
-        while held.load(Ordering::Relaxed) > HELD_BYTES_MAX {
-            if !self.room.forget_oldest() {
-                let mut error = Error::new(
-                    ErrorKind::Overloaded,
-                    format!(
-                        "the queries under way hold more than {HELD_BYTES_MAX} bytes; try again"
-                    ),
-                );
-                error.retry_after_ms = Some(1_000);
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.room
-            .held_bytes
-            .fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memory_is_shared_and_given_back() {
-        let room = Arc::new(QueryRoom::default());
-        let mut one = Share::new(Arc::clone(&room));
-        let mut two = Share::new(Arc::clone(&room));
-        one.hold(HELD_BYTES_MAX - 10).unwrap();
-        two.hold(10).unwrap();
-        let error = two.hold(11).unwrap_err();
-        assert_eq!((error.status(), error.retry_after_ms), (429, Some(1_000)));
-        one.hold(5).unwrap();
-        two.hold(1_000).unwrap();
-        drop((one, two));
-        assert_eq!(room.held_bytes.load(Ordering::Relaxed), 0);
-    }
 }

@@ -1,17 +1,19 @@
 //! One page of a query in the making: a walk over the parts of its scope, in slices.
 
 use std::{
-    sync::{Arc, Weak},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     RunQuery,
+    meter::{QueryMeter, abandoned},
     modes::{Ordered, Outcome, Reader, Sorted, Streaming, Taken, Wants, Whole, Window},
     position::{Order, Position},
-    room::{QueryRoom, Share},
+    room::QueryRoom,
     rows::Rows,
     scope::{Part, parts},
     token::{Cursor, Fingerprint, Place, Token, Unfinished, invalid},
@@ -43,7 +45,7 @@ const PAGE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Entries of index and items that one page may look at.
 const PAGE_ENTRIES_MAX: usize = 4_000_000;
 /// The largest state of aggregates that is tried to be put into a token, in bytes.
-const CARRIED_BYTES_MAX: usize = 2_000;
+const CARRIED_BYTES_MAX: usize = 4_000;
 
 /// One page of rows.
 #[derive(Debug)]
@@ -53,6 +55,8 @@ pub struct QueryPage {
     pub first_due: Option<i64>,
     pub continuation: Option<String>,
     pub work: Work,
+    /// The memory of the rows, reserved until the page is dropped.
+    pub memory: Option<Arc<QueryMeter>>,
 }
 
 /// What a page has cost.
@@ -73,7 +77,6 @@ pub struct Run {
     bounds: PageBounds,
     session: Option<SessionToken>,
     scan_allowed: bool,
-    alive: Weak<()>,
     window: Window,
     order: Order,
     parts: Vec<Part>,
@@ -91,7 +94,8 @@ pub struct Run {
     first_second: Option<i64>,
     started: Instant,
     work: Work,
-    share: Share,
+    /// Last: what is reserved is given back when everything else is.
+    meter: Arc<QueryMeter>,
 }
 
 enum Mode {
@@ -158,7 +162,7 @@ impl Run {
             && run.fingerprint() == Fingerprint::of(request.container.container.rid, &request.query)
         {
             run.session = request.session;
-            run.alive = request.alive;
+            run.meter.set_alive(request.alive);
             run.started = Instant::now();
             run.work = Work::default();
             return Ok(run);
@@ -174,7 +178,6 @@ impl Run {
             bounds: request.bounds,
             session: request.session,
             scan_allowed: request.scan_allowed,
-            alive: request.alive,
             window,
             order,
             parts,
@@ -187,7 +190,7 @@ impl Run {
             first_second: None,
             started: Instant::now(),
             work: Work::default(),
-            share: Share::new(Arc::clone(room)),
+            meter: QueryMeter::new(room, request.alive)?,
             query: request.query,
         });
         run.begin(request.token.map(|token| token.place), request.resume)?;
@@ -225,7 +228,7 @@ impl Run {
             (Shape::Ordered, Some(Place::Rows { after, .. })) => self.ordered(after.or(resume)),
             (Shape::Whole, None) => self.whole(None),
             (Shape::Whole, Some(Place::Rows { after, unfinished })) => {
-                let mut mode = Whole::new(&self.query, self.window, self.bounds, after);
+                let mut mode = self.new_whole(after);
                 if let Some(Unfinished::Carried { cursor, partial }) = unfinished {
                     self.go_to(&cursor)?;
                     mode.execution.absorb(partial).map_err(|_| foreign())?;
@@ -243,7 +246,11 @@ impl Run {
     }
 
     fn whole(&self, after: Option<Position>) -> Mode {
-        Mode::Whole(Whole::new(&self.query, self.window, self.bounds, after))
+        Mode::Whole(self.new_whole(after))
+    }
+
+    fn new_whole(&self, after: Option<Position>) -> Whole {
+        Whole::new(&self.query, self.window, self.bounds, after, &self.meter)
     }
 
     fn go_to(&mut self, cursor: &Cursor) -> Result<()> {
@@ -333,9 +340,9 @@ impl Run {
         self.point = self.rest.last().map(|(_, _, point)| point.clone());
     }
 
-    /// Whether nobody waits for the answer any more.
-    pub fn is_abandoned(&self) -> bool {
-        self.alive.strong_count() == 0
+    /// Bytes of the node's memory that are reserved for it.
+    pub fn reserved(&self) -> usize {
+        self.meter.reserved()
     }
 
     /// Looks whether the query is over at once: to hand it to another thread and back would cost more than that.
@@ -344,6 +351,7 @@ impl Run {
         if !is_fresh || self.parts.len() != 1 || !self.query.is_brief() {
             return Ok(Progress::More(self));
         }
+        self.meter.begin_turn(None);
         let begun = Instant::now();
         let budget = Budget {
             entries_max: GLANCE_ENTRIES_MAX,
@@ -353,24 +361,26 @@ impl Run {
         let walked = self.walk(&view, budget)?;
         self.work.time += begun.elapsed();
         match walked {
-            Walked::Paused => return Ok(Progress::More(self)),
+            Walked::Paused => {
+                self.meter.end_turn();
+                return Ok(Progress::More(self));
+            }
             Walked::PartDone => self.next_part(),
             Walked::AllDone => {}
         }
         self.finish()
     }
 
-    /// Works for a while.
-    pub fn slice(mut self: Box<Self>) -> Result<Progress> {
+    /// Works for a while; fails if nobody waits for the answer any more.
+    pub fn slice(mut self: Box<Self>, turn: OwnedSemaphorePermit) -> Result<Progress> {
+        self.meter.begin_turn(Some(turn));
+        if self.meter.is_abandoned() {
+            return Err(abandoned());
+        }
         let begun = Instant::now();
         let is_over = self.walk_on(begun + SLICE_TIME)?;
         self.work.time += begun.elapsed();
-        let held = match &self.mode {
-            Mode::Ordered(ordered) => ordered.held_bytes(),
-            Mode::Whole(whole) => whole.execution.held_bytes(),
-            Mode::Streaming(_) | Mode::Gone => 0,
-        };
-        self.share.hold(held)?;
+        self.meter.check_memory(0)?;
         if is_over {
             return self.finish();
         }
@@ -383,7 +393,18 @@ impl Run {
         if full || spent {
             return self.pause();
         }
+        self.meter.end_turn();
         Ok(Progress::More(self))
+    }
+
+    /// About what is held, where the allocator does not count.
+    fn estimated_bytes(&self) -> usize {
+        match &self.mode {
+            Mode::Ordered(ordered) => ordered.held_bytes(),
+            Mode::Whole(whole) => whole.execution.held_bytes(),
+            Mode::Streaming(streaming) => streaming.rows.bytes(),
+            Mode::Gone => 0,
+        }
     }
 
     /// Walks over the parts until the page is done (`true`) or the slice is over.
@@ -464,7 +485,8 @@ impl Run {
                 deadline: Some(deadline),
             },
         };
-        let Some(answer) = from_index(view, &ask)? else {
+        // The engine's memory is not the query's.
+        let Some(answer) = self.meter.outside(|| from_index(view, &ask))? else {
             return Ok(None);
         };
         whole.execution.absorb(answer.partial)?;
@@ -486,13 +508,16 @@ impl Run {
             scan_allowed: self.scan_allowed,
             budget,
         };
-        let mut reader = Reader::new(&self.query);
-        let mut candidates = Candidates::open(view, &ask)?;
+        let meter = Arc::clone(&self.meter);
+        let mut reader = Reader::new(&self.query, &meter);
+        let mut candidates = meter.outside(|| Candidates::open(view, &ask))?;
+        meter.set_selection(candidates.held_bytes());
+        meter.check_memory(0)?;
         let sorted = candidates.is_ordered();
         let looks_inside = !self.query.wanted().is_nothing();
         let mut stopped_at = None;
         let walked = loop {
-            let item = match candidates.next()? {
+            let item = match meter.outside(|| candidates.next())? {
                 Step::Item(item) => item,
                 Step::Paused => {
                     stopped_at = Some(candidates.resume_at());
@@ -511,6 +536,11 @@ impl Run {
                 Mode::Whole(whole) => whole.take(&mut reader, &item)?,
                 Mode::Gone => Taken::AllDone,
             };
+            meter.set_selection(candidates.held_bytes());
+            if !meter.counts() {
+                meter.set_estimate(self.estimated_bytes());
+            }
+            meter.check_memory(0)?;
             match taken {
                 Taken::More => {}
                 Taken::PartDone => break Walked::PartDone,
@@ -526,7 +556,8 @@ impl Run {
         };
         self.work.examined += candidates.examined();
         add_use(&mut self.work.used, candidates.used());
-        drop(candidates);
+        meter.outside(|| drop(candidates));
+        meter.set_selection(0);
         self.point = stopped_at;
         Ok(walked)
     }
@@ -539,12 +570,13 @@ impl Run {
             Mode::Whole(whole) => {
                 let after = whole.after().cloned();
                 let wants = Wants::new(self.window, self.bounds, self.found, after.as_ref());
-                match whole.finish(&self.order, self.window, wants)? {
+                match whole.finish(&self.order, self.window, wants, &self.meter)? {
                     Outcome::Page(page) => page,
                     Outcome::Again => {
-                        self.mode = Mode::Whole(Whole::uncut(&self.query, after));
+                        self.mode = Mode::Whole(Whole::uncut(&self.query, after, &self.meter));
                         (self.at, self.point) = (0, None);
                         self.rest.clear();
+                        self.meter.end_turn();
                         return Ok(Progress::More(self));
                     }
                 }
@@ -606,7 +638,7 @@ impl Run {
             let found = self.found;
             return self.page(Rows::default(), Some((found, place)));
         }
-        let mut whole = Whole::new(&self.query, self.window, self.bounds, after);
+        let mut whole = self.new_whole(after);
         whole.execution.absorb(partial)?;
         self.mode = Mode::Whole(whole);
         self.keep()
@@ -622,7 +654,10 @@ impl Run {
         let served = self.served.clone().ok_or_else(no_parts)?;
         let (fingerprint, found) = (self.fingerprint(), self.found);
         let work = std::mem::take(&mut self.work);
-        let room = Arc::clone(self.share.room());
+        let meter = Arc::clone(&self.meter);
+        meter.end_turn();
+        meter.release_surplus();
+        let room = Arc::clone(meter.room());
         let place = Place::Rows {
             after,
             unfinished: Some(Unfinished::Kept(room.keep(self))),
@@ -633,6 +668,7 @@ impl Run {
                 first_due: None,
                 continuation: Some(encode(&Token::new(fingerprint, found, place))?),
                 work,
+                memory: None,
             },
             served,
         })))
@@ -648,12 +684,16 @@ impl Run {
         let continuation = next
             .map(|(found, place)| encode(&Token::new(self.fingerprint(), found, place)))
             .transpose()?;
+        let first_due = rows.first_due(&self.parts)?;
+        self.meter.end_turn();
+        self.meter.release_surplus();
         Ok(Progress::Page(Box::new(Answer {
             value: QueryPage {
-                first_due: rows.first_due(&self.parts)?,
+                first_due,
                 rows,
                 continuation,
                 work: std::mem::take(&mut self.work),
+                memory: Some(Arc::clone(&self.meter)),
             },
             served,
         })))

@@ -53,6 +53,8 @@ impl Entries<'_> {
 
 /// Entries that are looked up together at most: lookups of several keys share work.
 const AHEAD_MAX: usize = 16;
+/// If their documents take more than this they are looked up one by one from then on.
+const AHEAD_BYTES_MAX: usize = 1024 * 1024;
 
 pub struct ItemsOfIndex<'v> {
     reader: Rc<Reader<'v>>,
@@ -68,6 +70,8 @@ pub struct ItemsOfIndex<'v> {
     is_brief: bool,
     /// Entries that were looked up and not handed out yet.
     ahead: VecDeque<Found<'v>>,
+    /// Bytes of the documents that were looked up together last.
+    ahead_bytes: usize,
     current: Option<Found<'v>>,
 }
 
@@ -126,6 +130,7 @@ impl<'v> ItemsOfIndex<'v> {
             together: wanted.clamp(1, AHEAD_MAX),
             is_brief: true,
             ahead: VecDeque::new(),
+            ahead_bytes: 0,
             current: None,
         }
     }
@@ -137,6 +142,15 @@ impl<'v> ItemsOfIndex<'v> {
         }
         self.current = self.ahead.pop_front();
         Ok(self.current.is_some())
+    }
+
+    /// Bytes of memory that it holds.
+    pub fn held_bytes(&self) -> usize {
+        let ordinals = match &self.entries {
+            Entries::Walk(_) => 0,
+            Entries::Ordinals(walk) => walk.held_bytes(),
+        };
+        ordinals + self.ahead_bytes
     }
 
     /// Whether the entry is of an item that is looked for.
@@ -197,6 +211,7 @@ impl<'v> ItemsOfIndex<'v> {
     fn look_ahead(&mut self, entries_max: usize) -> Result<()> {
         // Places in `ahead`, and their ordinals.
         let mut passed = Vec::with_capacity(entries_max);
+        self.ahead_bytes = 0;
         self.ahead.reserve(entries_max);
         for place in 0..entries_max {
             if !self.entries.advance()? {
@@ -237,6 +252,9 @@ impl<'v> ItemsOfIndex<'v> {
                 self.find(*place, Held::Engine { key, bytes })?;
             }
         }
+        if self.ahead_bytes > AHEAD_BYTES_MAX {
+            self.together = 1;
+        }
         if self.is_brief {
             let found = places.iter().filter_map(|place| {
                 let found = self.ahead.get(*place)?;
@@ -260,6 +278,7 @@ impl<'v> ItemsOfIndex<'v> {
         if self.is_in_scope(document.key())
             && let Some(found) = self.ahead.get_mut(place)
         {
+            self.ahead_bytes += document.bytes().len();
             let header = decode(document.bytes())?.header;
             // After an expiry the same key may have another item.
             if header.ordinal == found.ordinal && self.reader.judge.is_live(header.ts, header.ttl) {

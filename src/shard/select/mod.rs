@@ -294,6 +294,14 @@ impl<'v> Candidates<'v> {
         }
     }
 
+    /// Bytes of memory that it holds to find the items.
+    pub fn held_bytes(&self) -> usize {
+        match &self.source {
+            Source::Nothing | Source::Keys(_) => 0,
+            Source::Index(items) => items.held_bytes(),
+        }
+    }
+
     /// Entries of index and items looked at so far.
     pub fn examined(&self) -> usize {
         self.spent.examined

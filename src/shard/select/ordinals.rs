@@ -181,6 +181,10 @@ impl OrdinalWalk {
         })
     }
 
+    pub fn held_bytes(&self) -> usize {
+        self.ordinals.capacity() * size_of::<u64>()
+    }
+
     pub fn advance(&mut self) -> bool {
         self.next += 1;
         self.next <= self.ordinals.len()

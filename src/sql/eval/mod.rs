@@ -4,7 +4,7 @@
 mod operators;
 mod scope;
 
-pub use scope::{Context, Frame, Scope, size};
+pub use scope::{Context, Frame, Guard, Scope, memory_size, parsed_size, size};
 
 use super::STEP_BYTES;
 use super::ast::{BinaryOp, SubqueryKind, UnaryOp};

@@ -2,15 +2,15 @@
 
 use crate::model::error::Result;
 use crate::sql::compare::canonical_key;
-use crate::sql::eval::{Context, Scope, eval, size};
+use crate::sql::eval::{Context, Scope, eval, memory_size};
 use crate::sql::functions::Accumulator;
 use crate::sql::program::Grouping;
 use serde_json::Value;
-use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// About what a group takes besides its keys.
-const GROUP_BYTES: usize = 200;
+/// About what a group takes besides its keys and aggregates: two lists, and its place in a table
+/// that is between half and all of it full.
+const GROUP_BYTES: usize = size_of::<Group>() + 3 * size_of::<(Vec<u8>, usize)>();
 
 /// The groups in the order in which they were first seen.
 #[derive(Default)]
@@ -43,16 +43,17 @@ impl Groups {
             canonical_key(key.as_deref(), &mut place);
             keys.push(key);
         }
+        context.reserve(place.len())?;
         let keys = keys
             .into_iter()
-            .map(|key| key.map(Cow::into_owned))
-            .collect();
+            .map(|key| key.map(|key| context.own_key(key)).transpose())
+            .collect::<Result<_>>()?;
         let mut held_bytes = 0;
         let group = self.group(place, keys, grouping);
         for (accumulator, call) in group.accumulators.iter_mut().zip(&grouping.aggregates) {
             if let Some(value) = eval(&call.argument, row, context)? {
                 if call.aggregate.keeps_values() {
-                    held_bytes += size(&value);
+                    held_bytes += memory_size(&value);
                 }
                 accumulator.add(value, context)?;
             }
@@ -71,8 +72,9 @@ impl Groups {
         let place_bytes = place.len();
         let at = *self.places.entry(place).or_insert(next);
         if at == next {
-            let keys_bytes: usize = keys.iter().flatten().map(size).sum();
-            self.held_bytes += place_bytes + keys_bytes + GROUP_BYTES;
+            let keys_bytes: usize = keys.iter().flatten().map(memory_size).sum();
+            let aggregates_bytes = grouping.aggregates.len() * size_of::<Accumulator>();
+            self.held_bytes += place_bytes + keys_bytes + aggregates_bytes + GROUP_BYTES;
             let accumulators = grouping
                 .aggregates
                 .iter()

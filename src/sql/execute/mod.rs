@@ -8,7 +8,7 @@ pub use terms::{TermAggregate, TermResult};
 
 use crate::model::error::{Error, Result};
 use crate::sql::compare::canonical_key;
-use crate::sql::eval::{Context, Flow, Frame, Scope, eval, rows, truth};
+use crate::sql::eval::{Context, Flow, Frame, Guard, Scope, eval, rows, truth};
 use crate::sql::functions::Accumulator;
 use crate::sql::program::Program;
 use crate::sql::query::Query;
@@ -57,6 +57,18 @@ impl Execution {
         }
     }
 
+    /// Has the evaluation watched.
+    #[must_use]
+    pub fn guarded(mut self, guard: Arc<dyn Guard>) -> Self {
+        self.context.set_guard(guard);
+        self
+    }
+
+    /// Allows fewer steps an item than usual.
+    pub(in crate::sql) fn set_steps_max(&mut self, steps_max: u64) {
+        self.context.set_steps_max(steps_max);
+    }
+
     /// Takes one item. `Enough` says that no further item can change the result.
     pub fn push(&mut self, item: &Value) -> Result<Flow> {
         let Self {
@@ -97,7 +109,7 @@ impl Execution {
         }
     }
 
-    /// About how many bytes are held until the end.
+    /// About how many bytes are held until the end, where the allocator does not count.
     pub fn held_bytes(&self) -> usize {
         let held = |stage: &Stage| stage.output.held_bytes + stage.groups.held_bytes;
         self.stages.iter().map(held).sum()

@@ -2,12 +2,17 @@
 
 use super::FinishedRow;
 use crate::model::error::Result;
-use crate::sql::compare::{canonical_key, compare_ordering, order_key};
-use crate::sql::eval::{Context, Flow, Scope, eval, size};
+use crate::sql::compare::{canonical_key, compare_ordering};
+use crate::sql::eval::{Context, Flow, Scope, eval, memory_size};
 use crate::sql::program::Program;
 use serde_json::Value;
 use std::cmp::Ordering;
 use std::collections::HashSet;
+
+/// About what a row takes besides its value and its keys.
+const ROW_BYTES: usize = size_of::<Vec<Value>>();
+/// About what a key of DISTINCT takes besides itself, in a table that is at least half full.
+const SEEN_BYTES: usize = 3 * size_of::<Vec<u8>>();
 
 /// Rows on their way out.
 pub struct Output {
@@ -61,7 +66,8 @@ impl Output {
         let value = context.own(value)?;
         let mut keys = Vec::with_capacity(program.order_by.len());
         for key in &program.order_by {
-            keys.push(eval(&key.node, row, context)?.map(order_key));
+            let key = eval(&key.node, row, context)?;
+            keys.push(key.map(|key| context.order_key(key)).transpose()?);
         }
         self.insert(keys, value);
         Ok(if self.is_full() {
@@ -78,12 +84,17 @@ impl Output {
         };
         let mut key = Vec::new();
         canonical_key(Some(value), &mut key);
-        self.held_bytes += key.len();
-        seen.insert(key)
+        let bytes = SEEN_BYTES + key.len();
+        let is_new = seen.insert(key);
+        if is_new {
+            self.held_bytes += bytes;
+        }
+        is_new
     }
 
     pub fn insert(&mut self, keys: Vec<Option<Value>>, value: Value) {
-        self.held_bytes += size(&value) + keys.iter().flatten().map(size).sum::<usize>();
+        let keys_bytes: usize = keys.iter().flatten().map(memory_size).sum();
+        self.held_bytes += ROW_BYTES + memory_size(&value) + keys_bytes;
         self.rows.push(FinishedRow { keys, value });
         self.shrink();
     }
@@ -96,10 +107,10 @@ impl Output {
             self.sort();
             self.rows.truncate(wanted);
             let keys = self.rows.iter().flat_map(|row| row.keys.iter().flatten());
-            self.held_bytes = keys
+            let bytes = keys
                 .chain(self.rows.iter().map(|row| &row.value))
-                .map(size)
-                .sum();
+                .map(memory_size);
+            self.held_bytes = bytes.sum::<usize>() + self.rows.len() * ROW_BYTES;
         }
     }
 

@@ -91,7 +91,7 @@ fn concat<'a>(arguments: &mut Arguments<'a>, context: &Context) -> Result<Evalua
         let Some(items) = arguments.array(at) else {
             return Ok(None);
         };
-        context.charge_bytes(items.iter().map(size).sum())?;
+        context.charge_values(items.iter())?;
         result.extend_from_slice(items);
     }
     Ok(owned(result))
@@ -158,9 +158,9 @@ fn slice<'a>(arguments: &mut Arguments<'a>, context: &Context) -> Result<Evaluat
     };
     let skip = usize::try_from(start).unwrap_or(usize::MAX);
     let take = usize::try_from(count.max(0)).unwrap_or(usize::MAX);
-    let part: Vec<Value> = items.iter().skip(skip).take(take).cloned().collect();
-    context.charge_bytes(part.iter().map(size).sum())?;
-    Ok(owned(part))
+    let part = items.iter().skip(skip).take(take);
+    context.charge_values(part.clone())?;
+    Ok(owned(part.cloned().collect::<Vec<_>>()))
 }
 
 /// One of the following arguments, counted from one.
@@ -233,7 +233,7 @@ fn sets<'a>(
     let (Some(one), Some(other)) = (arguments.array(0), arguments.array(1)) else {
         return Ok(None);
     };
-    context.charge_bytes(one.iter().chain(other).map(size).sum())?;
+    context.charge_values(one.iter().chain(other))?;
     Ok(owned(compute(one, other)))
 }
 
@@ -241,7 +241,7 @@ fn set_equal<'a>(arguments: &mut Arguments<'a>, context: &Context) -> Result<Eva
     let (Some(one), Some(other)) = (arguments.array(0), arguments.array(1)) else {
         return Ok(None);
     };
-    context.charge_bytes(one.iter().chain(other).map(size).sum())?;
+    context.charge_values(one.iter().chain(other))?;
     let set = |values: &[Value]| values.iter().map(key).collect::<HashSet<_>>();
     Ok(Some(boolean(set(one) == set(other))))
 }

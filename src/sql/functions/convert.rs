@@ -2,7 +2,7 @@
 
 use super::{Arguments, Function, function, owned};
 use crate::model::error::Result;
-use crate::sql::eval::{Context, Evaluated};
+use crate::sql::eval::{Context, Evaluated, memory_size, parsed_size};
 use serde_json::Value;
 
 pub const FUNCTIONS: &[Function] = &[
@@ -30,6 +30,7 @@ fn parsed<'a>(
         return Ok(None);
     };
     context.charge_bytes(text.len())?;
+    context.reserve(parsed_size(text.as_bytes()))?;
     let value = serde_json::from_str::<Value>(text).ok().filter(wanted);
     Ok(value.and_then(owned))
 }
@@ -41,6 +42,7 @@ fn to_string<'a>(arguments: &mut Arguments<'a>, context: &Context) -> Result<Eva
     if value.is_string() {
         return Ok(Some(value));
     }
+    context.reserve(memory_size(&value))?;
     let text = value.to_string();
     context.charge_bytes(text.len())?;
     Ok(owned(text))

@@ -6,6 +6,8 @@ use crate::sql::eval::{Context, Evaluated, boolean};
 use crate::sql::number;
 use serde_json::Value;
 
+/// The least that the allocator gives to a text.
+const TEXT_BYTES_MIN: usize = 8;
 /// The longest result of REPLICATE.
 const REPLICATE_CHARACTERS_MAX: u64 = 10_000;
 
@@ -82,6 +84,7 @@ fn contains_many<'a>(
     let Some(text) = arguments.text(0) else {
         return Ok(None);
     };
+    context.reserve(text.len())?;
     let text = if ignores_case {
         text.to_lowercase()
     } else {
@@ -296,6 +299,7 @@ fn join<'a>(arguments: &mut Arguments<'a>, context: &Context) -> Result<Evaluate
     let (Some(items), Some(between)) = (arguments.array(0), arguments.text(1)) else {
         return Ok(None);
     };
+    context.reserve(items.len().saturating_mul(size_of::<&str>()))?;
     let Some(parts) = items.iter().map(Value::as_str).collect::<Option<Vec<_>>>() else {
         return Ok(None);
     };
@@ -311,8 +315,11 @@ fn split<'a>(arguments: &mut Arguments<'a>, context: &Context) -> Result<Evaluat
     if between.is_empty() {
         return Ok(owned(vec![text]));
     }
-    let parts: Vec<&str> = text.split(between).collect();
-    context.charge(parts.len() as u64)?;
+    let count = text.matches(between).count() + 1;
+    context.charge(count as u64)?;
     context.charge_bytes(text.len())?;
-    Ok(owned(parts))
+    // The parts, and each of them a value with text of its own.
+    let part_bytes = size_of::<&str>() + size_of::<Value>() + TEXT_BYTES_MIN;
+    context.reserve(count.saturating_mul(part_bytes))?;
+    Ok(owned(text.split(between).collect::<Vec<_>>()))
 }
