@@ -43,7 +43,7 @@ use crate::{
         set_recent_documents_bytes_max,
     },
     store::SharedResources,
-    telemetry::Exporter,
+    telemetry::{self, Exporter},
 };
 
 /// How often the clock is read and kept.
@@ -88,18 +88,19 @@ impl From<Error> for Failure {
 /// Serves until SIGINT or SIGTERM.
 pub fn run(mut settings: Settings) -> Result<(), Failure> {
     start_log(&settings);
-    bound_memory(&mut settings);
     let metrics =
         Exporter::install().map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
-    crate::telemetry::register_node();
+    telemetry::register_node();
+    bound_memory(&mut settings);
     actix::System::new().block_on(serve(settings, metrics))
 }
 
 /// Works out what follows from the memory, and says so.
 fn bound_memory(settings: &mut Settings) {
     let memory = memory::detect();
-    let bounds = MemoryBounds::new(settings, &memory);
+    let bounds = MemoryBounds::new(settings, &memory, is_member(settings));
     bounds.log(&memory);
+    telemetry::queries::limit(memory.bytes);
     bounds.fill_in(settings);
     memory::allocator::tune(&memory);
     set_recent_documents_bytes_max(bounds.recent_documents);

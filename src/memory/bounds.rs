@@ -3,7 +3,7 @@
 use tracing::{info, warn};
 
 use super::{MIB, Memory};
-use crate::config::Settings;
+use crate::{config::Settings, store::engine::RAFT_LOG_CACHE_PART};
 
 /// Part of the memory that a consumer gets by default, and the ends between which that stays.
 struct DefaultShare {
@@ -48,11 +48,13 @@ pub struct MemoryBounds {
     pub request_bodies: usize,
     /// Documents that queries have found lately.
     pub recent_documents: usize,
+    /// Block cache and write buffers of the Raft log; 0 on a standalone node.
+    pub raft_log: usize,
 }
 
 impl MemoryBounds {
-    /// Takes what is set; what is 0 follows from the memory.
-    pub fn new(settings: &Settings, memory: &Memory) -> Self {
+    /// Takes what is set; what is 0 follows from the memory. A member of a cluster has a Raft log.
+    pub fn new(settings: &Settings, memory: &Memory, is_member: bool) -> Self {
         let or = |set: usize, share: &DefaultShare| match set {
             0 => share.of(memory),
             set => set,
@@ -68,9 +70,13 @@ impl MemoryBounds {
             0 => QUERY_BYTES_MAX.min(queries / QUERIES_AT_THEIR_BOUND),
             set => set.min(queries),
         };
+        let block_cache = or(mib(storage.block_cache_mb), &BLOCK_CACHE);
+        let write_buffers = or(mib(storage.write_buffer_mb), &WRITE_BUFFERS);
+        let raft_log = block_cache / RAFT_LOG_CACHE_PART as usize + write_buffers;
         Self {
-            block_cache: or(mib(storage.block_cache_mb), &BLOCK_CACHE),
-            write_buffers: or(mib(storage.write_buffer_mb), &WRITE_BUFFERS),
+            block_cache,
+            write_buffers,
+            raft_log: if is_member { raft_log } else { 0 },
             queries,
             query,
             request_bodies: or(limits.node_inflight_bytes_max, &REQUEST_BODIES),
@@ -96,6 +102,7 @@ impl MemoryBounds {
             self.queries,
             self.request_bodies,
             self.recent_documents,
+            self.raft_log,
         ]
         .into_iter()
         .fold(0, usize::saturating_add)
@@ -117,6 +124,7 @@ impl MemoryBounds {
             query_bytes = self.query,
             request_body_bytes = self.request_bodies,
             recent_document_bytes = self.recent_documents,
+            raft_log_bytes = self.raft_log,
             sum_bytes = self.sum(),
             "memory bounds"
         );
@@ -150,7 +158,7 @@ mod tests {
     #[test]
     fn plenty_of_memory_gives_the_upper_ends() {
         for mib in [4_096, 65_536, u64::MAX / MIB as u64] {
-            let bounds = MemoryBounds::new(&Settings::default(), &memory(mib));
+            let bounds = MemoryBounds::new(&Settings::default(), &memory(mib), false);
             let expected = MemoryBounds {
                 block_cache: 256 * MIB,
                 write_buffers: 128 * MIB,
@@ -158,6 +166,7 @@ mod tests {
                 query: 128 * MIB,
                 request_bodies: 256 * MIB,
                 recent_documents: 32 * MIB,
+                raft_log: 0,
             };
             assert_eq!(bounds, expected, "{mib}");
         }
@@ -167,9 +176,11 @@ mod tests {
     fn defaults_leave_room_for_the_process_at_every_size() {
         for mib in (192..8_192).step_by(16) {
             let memory = memory(mib);
-            let bounds = MemoryBounds::new(&Settings::default(), &memory);
-            assert!(bounds.fits(&memory), "{mib}: {bounds:?}");
-            assert!(bounds.query >= 8 * MIB && bounds.query <= bounds.queries);
+            for is_member in [false, true] {
+                let bounds = MemoryBounds::new(&Settings::default(), &memory, is_member);
+                assert!(bounds.fits(&memory), "{mib}: {bounds:?}");
+                assert!(bounds.query >= 8 * MIB && bounds.query <= bounds.queries);
+            }
         }
     }
 
@@ -180,7 +191,7 @@ mod tests {
         settings.limits.queries_bytes_max = 7 * MIB;
         settings.limits.query_bytes_max = 9 * MIB;
         let memory = memory(400);
-        let bounds = MemoryBounds::new(&settings, &memory);
+        let bounds = MemoryBounds::new(&settings, &memory, false);
         assert_eq!(bounds.block_cache, 300 * MIB);
         assert_eq!(bounds.queries, 7 * MIB);
         assert_eq!(bounds.query, 7 * MIB, "one query has no more than all");
@@ -190,9 +201,9 @@ mod tests {
     #[test]
     fn filled_in_settings_have_no_zero_and_give_the_same_bounds() {
         let mut settings = Settings::default();
-        let bounds = MemoryBounds::new(&settings, &memory(400));
+        let bounds = MemoryBounds::new(&settings, &memory(400), false);
         bounds.fill_in(&mut settings);
-        let again = MemoryBounds::new(&settings, &memory(65_536));
+        let again = MemoryBounds::new(&settings, &memory(65_536), false);
         assert_eq!(again.block_cache / MIB, bounds.block_cache / MIB);
         assert_eq!(
             (again.queries, again.query, again.request_bodies),

@@ -378,7 +378,7 @@ pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, F
 fn open_logs(settings: &Settings) -> Result<(Arc<LogStore>, Arc<Snapshots>), Failure> {
     let data: &PathBuf = &settings.storage.data_path;
     let folder = data.join("raft");
-    let shared = SharedResources::new(&settings.storage);
+    let shared = SharedResources::of_raft_log(&settings.storage);
     let log = LogStore::open(&folder, &shared).map_err(|failure| {
         let message = format!("cannot open the Raft log '{}': {failure}", folder.display());
         Failure::new(ExitCode::DataDamaged, message)

@@ -3,12 +3,17 @@
 //!
 //! The item is JSON that we have written: valid, and without a name twice.
 
+use super::eval::{Guard, parsed_size};
 use super::wanted::Wanted;
 use crate::model::error::{Error, Result};
 use serde_json::{Map, Number, Value};
+use std::sync::Arc;
 
 /// Whole numbers of so many digits fit 64 bits.
 const WHOLE_DIGITS_MAX: usize = 18;
+/// Memory for JSON of at least this many bytes is reserved before it is read: a list of small
+/// numbers takes many times its text.
+const RESERVED_JSON_BYTES_MIN: usize = 16 * 1024;
 
 /// Reads item after item into one value, so that items that are alike need little memory.
 pub struct ItemReader<'q> {
@@ -16,6 +21,7 @@ pub struct ItemReader<'q> {
     item: Value,
     /// Of each name, whether the item under way has it.
     found: Vec<bool>,
+    guard: Option<Arc<dyn Guard>>,
 }
 
 impl<'q> ItemReader<'q> {
@@ -24,18 +30,26 @@ impl<'q> ItemReader<'q> {
             wanted,
             item: Value::Object(Map::new()),
             found: Vec::new(),
+            guard: None,
         }
+    }
+
+    /// Has the reading watched.
+    #[must_use]
+    pub fn guarded(mut self, guard: Arc<dyn Guard>) -> Self {
+        self.guard = Some(guard);
+        self
     }
 
     /// The item with the wanted properties, until the next one is read.
     pub fn read(&mut self, bytes: &[u8]) -> Result<&Value> {
+        let guard = self.guard.as_deref();
         match (self.wanted, &mut self.item) {
             (Wanted::Only(names), Value::Object(object)) => {
                 self.found.clear();
                 self.found.resize(names.len(), false);
                 if !names.is_empty() {
-                    read_properties(bytes, names, object, &mut self.found)
-                        .ok_or_else(unreadable)?;
+                    read_properties(bytes, names, object, &mut self.found, guard)?;
                     for (name, found) in names.iter().zip(&self.found) {
                         if !found {
                             object.swap_remove(name);
@@ -43,7 +57,10 @@ impl<'q> ItemReader<'q> {
                     }
                 }
             }
-            (_, item) => *item = serde_json::from_slice(bytes).map_err(|_| unreadable())?,
+            (_, item) => {
+                reserve(bytes, guard)?;
+                *item = serde_json::from_slice(bytes).map_err(|_| unreadable())?;
+            }
         }
         Ok(&self.item)
     }
@@ -58,20 +75,21 @@ fn read_properties(
     names: &[String],
     object: &mut Map<String, Value>,
     found: &mut [bool],
-) -> Option<()> {
+    guard: Option<&dyn Guard>,
+) -> Result<()> {
     let mut walk = Walk { bytes, at: 0 };
     let mut lacking = names.len();
-    walk.pass(b'{')?;
-    if walk.peek()? == b'}' {
-        return Some(());
+    walk.pass(b'{').ok_or_else(unreadable)?;
+    if walk.peek() == Some(b'}') {
+        return Ok(());
     }
     loop {
-        let name = walk.text()?;
-        walk.pass(b':')?;
-        let value = walk.value()?;
-        if let Some(at) = place_of(name, names)? {
-            let (name, found) = (names.get(at)?, found.get_mut(at)?);
-            let value = parse(value)?;
+        let (place, value) = walk.property(names).ok_or_else(unreadable)?;
+        if let Some(at) = place
+            && let (Some(name), Some(found)) = (names.get(at), found.get_mut(at))
+        {
+            reserve(value, guard)?;
+            let value = parse(value).ok_or_else(unreadable)?;
             match object.get_mut(name) {
                 Some(place) => *place = value,
                 None => {
@@ -81,14 +99,22 @@ fn read_properties(
             *found = true;
             lacking -= 1;
             if lacking == 0 {
-                return Some(());
+                return Ok(());
             }
         }
-        match walk.peek()? {
-            b',' => walk.at += 1,
-            b'}' => return Some(()),
-            _ => return None,
+        match walk.peek() {
+            Some(b',') => walk.at += 1,
+            Some(b'}') => return Ok(()),
+            _ => return Err(unreadable()),
         }
+    }
+}
+
+/// Asks for the memory that JSON takes when it is read.
+fn reserve(json: &[u8], guard: Option<&dyn Guard>) -> Result<()> {
+    match guard {
+        Some(guard) if json.len() >= RESERVED_JSON_BYTES_MIN => guard.check(parsed_size(json)),
+        _ => Ok(()),
     }
 }
 
@@ -138,6 +164,14 @@ impl<'b> Walk<'b> {
 
     fn pass(&mut self, expected: u8) -> Option<()> {
         (self.peek()? == expected).then(|| self.at += 1)
+    }
+
+    /// A property: which of the names it has, and its value.
+    fn property(&mut self, names: &[String]) -> Option<(Option<usize>, &'b [u8])> {
+        let name = self.text()?;
+        self.pass(b':')?;
+        let value = self.value()?;
+        Some((place_of(name, names)?, value))
     }
 
     /// A string with its quotes.

@@ -35,6 +35,8 @@ const DIARY_FILES_MAX: usize = 2;
 /// How far the engine reads ahead when a lane or a feed is walked.
 const SCAN_READAHEAD_BYTES: usize = 128 * 1024;
 
+/// The block cache of the Raft log, as a part of that of the shards.
+pub const RAFT_LOG_CACHE_PART: u64 = 8;
 /// The block cache and the write buffers of an engine that is opened without a node around it.
 const BLOCK_CACHE_MB_MIN: u64 = 16;
 const WRITE_BUFFER_MB_MIN: u64 = 16;
@@ -139,6 +141,14 @@ impl SharedResources {
             ),
             settings,
         }
+    }
+
+    /// For the Raft log, which is seldom read: most of its memory are write buffers.
+    pub fn of_raft_log(settings: &Storage) -> Self {
+        Self::new(&Storage {
+            block_cache_mb: (settings.block_cache_mb / RAFT_LOG_CACHE_PART).max(1),
+            ..settings.clone()
+        })
     }
 
     fn options(&self) -> Options {

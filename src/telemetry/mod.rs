@@ -11,6 +11,7 @@ pub mod exporter;
 pub mod labels;
 pub mod metric;
 pub mod process;
+pub mod queries;
 pub mod requests;
 pub mod splits;
 pub mod table;
@@ -21,5 +22,6 @@ pub use exporter::Exporter;
 pub fn register_node() {
     commits::register();
     expiry::register();
+    queries::register();
     splits::register();
 }

@@ -57,6 +57,10 @@ theme! {
         "Charge of an answered request.";
     REQUESTS_THROTTLED = Kind::Counter, "bolide_requests_throttled_total", "requests", [CONTAINER, REASON],
         "Requests that were told to come back later (429).";
+    QUERY_MEMORY = Kind::Gauge, "bolide_query_memory_bytes", "bytes", [],
+        "Memory reserved for queries in flight and for unfinished pages that wait for their clients.";
+    QUERY_MEMORY_REFUSALS = Kind::Counter, "bolide_query_memory_refusals_total", "queries", [],
+        "Queries refused because of their memory: 400 above the bound of one, 429 above that of all.";
 }
 
 theme! {
@@ -142,6 +146,8 @@ theme! {
         "User and system time of the process. Only goes up; a gauge because counters of the facade are whole numbers.";
     PROCESS_MEMORY = Kind::Gauge, "process_resident_memory_bytes", "bytes", [],
         "Resident memory.";
+    MEMORY_LIMIT = Kind::Gauge, "bolide_memory_limit_bytes", "bytes", [],
+        "Memory of the cgroup or machine, from which the default bounds follow.";
     PROCESS_OPEN_FILES = Kind::Gauge, "process_open_fds", "files", [],
         "Open file descriptors.";
     PROCESS_OPEN_FILES_MAX = Kind::Gauge, "process_max_fds", "files", [],

@@ -26,6 +26,7 @@ use crate::{
     },
     model::error::{Error, Result},
     sql::Guard,
+    telemetry::queries,
 };
 
 /// What a query holds before anything is reserved for it: most hold less.
@@ -134,7 +135,10 @@ impl QueryMeter {
             held if held <= UNRESERVED_BYTES => 0,
             held => held.min(grant.reservation.bytes()),
         };
-        grant.reservation.resize(reserved);
+        if grant.reservation.bytes() != reserved {
+            grant.reservation.resize(reserved);
+            queries::reserved(self.room.memory().budget().reserved());
+        }
         self.granted.store(reserved.max(UNRESERVED_BYTES), Relaxed);
         if grant.heavy.take().is_some() {
             purge();
@@ -189,7 +193,12 @@ impl QueryMeter {
         if wanted <= self.granted.load(Relaxed) {
             return Ok(());
         }
-        self.grow(wanted)
+        let grown = self.grow(wanted);
+        match &grown {
+            Ok(()) => queries::reserved(self.room.memory().budget().reserved()),
+            Err(_) => queries::refused(),
+        }
+        grown
     }
 
     /// Reserves what the query is about to hold.
@@ -269,7 +278,12 @@ impl Guard for QueryMeter {
 impl Drop for QueryMeter {
     fn drop(&mut self) {
         let grant = self.grant.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if grant.heavy.take().is_some() {
+        let is_heavy = grant.heavy.take().is_some();
+        if grant.reservation.bytes() > 0 {
+            grant.reservation.resize(0);
+            queries::reserved(self.room.memory().budget().reserved());
+        }
+        if is_heavy {
             purge();
         }
     }

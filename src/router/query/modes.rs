@@ -18,15 +18,11 @@ use crate::{
     shard::select::Candidate,
     sql::{
         Execution, FinishedRow, Flow, Guard, ItemReader, ItemRows, Query, Wanted, canonical_key,
-        parsed_size,
     },
 };
 
 /// Items that are looked at behind a full page, so that a last page is seldom followed by an empty one.
 const PEEKED_MAX: usize = 256;
-/// Memory for an item of more bytes than this is reserved before it is read: a list of small
-/// numbers takes many times its JSON.
-const RESERVED_ITEM_BYTES_MIN: usize = 32 * 1024;
 /// Finished rows after which the memory is looked at again.
 const ROWS_PER_CHECK: usize = 256;
 
@@ -67,7 +63,6 @@ pub enum Taken {
 /// How an item is read for a query.
 pub struct Reader<'q> {
     query: &'q Query,
-    meter: &'q Arc<QueryMeter>,
     rows: ItemRows<'q>,
     returns_items: bool,
     /// What the conditions look at, or all that a row consists of.
@@ -77,7 +72,7 @@ pub struct Reader<'q> {
 }
 
 impl<'q> Reader<'q> {
-    pub fn new(query: &'q Query, meter: &'q Arc<QueryMeter>) -> Self {
+    pub fn new(query: &'q Query, meter: &Arc<QueryMeter>) -> Self {
         let returns_items = query.returns_items();
         let whole = if returns_items {
             &Wanted::All
@@ -86,11 +81,10 @@ impl<'q> Reader<'q> {
         };
         Self {
             query,
-            meter,
             rows: query.item_rows().guarded(guard(meter)),
             returns_items,
-            items: ItemReader::new(query.wanted()),
-            whole_items: ItemReader::new(whole),
+            items: ItemReader::new(query.wanted()).guarded(guard(meter)),
+            whole_items: ItemReader::new(whole).guarded(guard(meter)),
         }
     }
 
@@ -98,16 +92,7 @@ impl<'q> Reader<'q> {
         if item.matches || !self.query.filters() {
             return Ok(true);
         }
-        self.reserve(item)?;
         self.rows.matches(self.items.read(item.body)?)
-    }
-
-    /// Reserves the memory that an item takes when it is read.
-    fn reserve(&self, item: &Candidate<'_>) -> Result<()> {
-        if item.body.len() < RESERVED_ITEM_BYTES_MIN || self.query.wanted().is_nothing() {
-            return Ok(());
-        }
-        self.meter.check_memory(parsed_size(item.body))
     }
 }
 
@@ -207,7 +192,6 @@ impl Streaming {
             }
             self.found += 1;
         } else {
-            reader.reserve(item)?;
             let value = reader.items.read(item.body)?;
             let mut within = 0;
             let mut end = None;
@@ -375,7 +359,6 @@ impl Ordered {
         part: usize,
         sorted: bool,
     ) -> Result<Taken> {
-        reader.reserve(item)?;
         let value = reader.items.read(item.body)?;
         let mut within = 0;
         let mut too_late = false;
@@ -474,7 +457,6 @@ impl Whole {
     }
 
     pub fn take(&mut self, reader: &mut Reader<'_>, item: &Candidate<'_>) -> Result<Taken> {
-        reader.reserve(item)?;
         let flow = self.execution.push(reader.whole_items.read(item.body)?)?;
         Ok(match flow {
             Flow::More => Taken::More,

@@ -247,15 +247,45 @@ pub fn memory_size(value: &Value) -> usize {
     size_of::<Value>() + behind
 }
 
-/// About how many bytes of memory the value of a JSON text takes, at most: each value and each
-/// property ends with a separator.
+/// What a list and an object take at least, with room for a few values.
+const LIST_BYTES_MIN: usize = 4 * size_of::<Value>();
+const OBJECT_BYTES_MIN: usize = 4 * (size_of::<Value>() + size_of::<String>() + PROPERTY_BYTES);
+
+/// About how many bytes of memory the value of a valid JSON text takes, at most.
 pub fn parsed_size(json: &[u8]) -> usize {
-    let values = memchr::memchr3_iter(b',', b'[', b'{', json).count();
-    let properties = memchr::memchr_iter(b':', json).count();
-    // A list may have room for twice its values while it grows.
-    let values = (values + 1).saturating_mul(2 * size_of::<Value>());
-    let properties = properties.saturating_mul(PROPERTY_BYTES);
-    json.len().saturating_add(values).saturating_add(properties)
+    // A list may have room for twice its values.
+    const VALUE_BYTES: usize = 2 * size_of::<Value>();
+    let mut bytes = json.len().saturating_add(VALUE_BYTES);
+    let mut at = 0;
+    while let Some(byte) = json.get(at) {
+        at += 1;
+        bytes += match byte {
+            b',' => VALUE_BYTES,
+            b':' => PROPERTY_BYTES,
+            b'[' => LIST_BYTES_MIN,
+            b'{' => OBJECT_BYTES_MIN,
+            b'"' => {
+                at += text_length(json.get(at..).unwrap_or_default());
+                0
+            }
+            _ => 0,
+        };
+    }
+    bytes
+}
+
+/// The length of a text that begins behind its first quote, with its last one.
+fn text_length(json: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(end) = memchr::memchr2(b'"', b'\\', json.get(at..).unwrap_or_default()) {
+        at += end + 1;
+        if json.get(at - 1) == Some(&b'"') {
+            return at;
+        }
+        // What follows a backslash is no end.
+        at += 1;
+    }
+    json.len()
 }
 
 #[cfg(test)]
@@ -323,6 +353,10 @@ mod tests {
             json!(vec![1; 10_000]),
             json!(vec!["x".repeat(100); 1_000]),
             json!(vec![json!({"a": 1, "b": [1, 2]}); 1_000]),
+            json!(vec![json!([1]); 1_000]),
+            json!(vec![json!({"a": 1}); 1_000]),
+            json!(vec![json!({}); 1_000]),
+            json!("\",[{:\\".repeat(1_000)),
             Value::Object(wide),
         ] {
             let text = value.to_string();
@@ -336,6 +370,7 @@ mod tests {
             // Lists may have room for more than they hold.
             assert!(size * 2 >= taken, "{size} for {taken}");
             assert!(ahead >= taken, "{ahead} ahead for {taken}");
+            assert!(ahead <= 4 * taken + 1_000, "{ahead} ahead for {taken}");
         }
     }
 }
