@@ -34,7 +34,7 @@ mod wanted;
 
 pub use compare::{canonical_key, compare_ordering};
 pub use computed::ComputedProperties;
-pub use eval::{Flow, Guard};
+pub use eval::{Flow, Guard, parsed_size};
 pub use execute::{Execution, FinishedRow, Partial, TermAggregate, TermResult, compare_keys};
 pub use functions::{Cap, Geometry, Vector};
 pub use partition::PartitionKeys;

@@ -34,7 +34,8 @@ use crate::{
         Answer, ContainerRoute,
         actor::{PageBounds, SPLITS_MET_MAX, Scope},
         query::{
-            Fingerprint, GoOn, Position, Progress, QueryPage, Run, RunQuery, Token, key_ranges,
+            Fingerprint, GoOn, Position, Progress, QueryMeter, QueryPage, Run, RunQuery, Token,
+            key_ranges,
         },
     },
     sql::{ComputedProperties, QUERY_TEXT_BYTES_MAX, Query, Shape},
@@ -127,7 +128,11 @@ struct Asked {
 
 impl Asked {
     async fn read(payload: Payload) -> Result<Self> {
-        let body = json::parse_value(&request::body(payload).await?)?;
+        Self::of_body(&request::body(payload).await?)
+    }
+
+    fn of_body(body: &[u8]) -> Result<Self> {
+        let body = json::parse_value(body)?;
         let QueryBody {
             query,
             parameters,
@@ -174,8 +179,15 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
     let begun = Instant::now();
     let container = call.container(db, coll)?;
     items::admit(call, &container)?;
-    let asked = Asked::read(payload).await?;
-    let query = Arc::new(asked.parse(call, &container.computed)?);
+    let body = request::body(payload).await?;
+    // Held until the answer is there: a client that goes away drops it, and the work stops.
+    let alive = Arc::new(());
+    let meter = QueryMeter::new(&call.worker.queries, Arc::downgrade(&alive))?;
+    let (asked, query) = meter.prepare(&body, || {
+        let asked = Asked::of_body(&body)?;
+        let query = asked.parse(call, &container.computed)?;
+        Ok((asked, Arc::new(query)))
+    })?;
     let compiled = begun.elapsed();
     let scope = match feeds::scope(call, &container)? {
         Some(scope) => scope,
@@ -187,8 +199,6 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
     };
     let shards = || Ok(scope.shards(&container));
     let readable = consistency::await_readable(call, &container, shards).await?;
-    // Held until the answer is there: a client that goes away drops it, and the work stops.
-    let alive = Arc::new(());
     let run = RunQuery {
         query: Arc::clone(&query),
         scope,
@@ -203,7 +213,7 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
         session: request::session(call.request)?,
         scan_allowed: flag(call.request, &headers::ENABLE_SCAN),
         container: Arc::clone(&container),
-        alive: Arc::downgrade(&alive),
+        meter,
     };
     let Answer {
         value: mut page,
@@ -258,7 +268,7 @@ async fn run_to_page(call: &Call<'_>, request: RunQuery) -> Result<Answer<QueryP
 
 async fn one_page(call: &Call<'_>, request: RunQuery) -> Result<Answer<QueryPage>> {
     let worker = call.worker;
-    match Run::new(request, &worker.queries)?.glance()? {
+    match Run::new(request)?.glance()? {
         Progress::Page(page) => Ok(*page),
         Progress::More(run) => worker.router.send(GoOn(run)).await.map_err(gone)?,
     }

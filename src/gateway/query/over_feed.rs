@@ -11,7 +11,7 @@ use crate::{
     gateway::{
         dispatch::Call,
         headers,
-        request::text,
+        request::{self, text},
         respond::{self, Response},
     },
     model::{charge, error::Result},
@@ -30,9 +30,13 @@ pub async fn over_feed(
     plural: &str,
     resources: Vec<Value>,
 ) -> Result<Response> {
-    let query = Asked::read(payload)
-        .await?
-        .parse(call, &ComputedProperties::default())?;
+    let body = request::body(payload).await?;
+    let alive = Arc::new(());
+    let queries = &call.worker.queries;
+    let meter = QueryMeter::new(queries, Arc::downgrade(&alive))?;
+    let query = meter.prepare(&body, || {
+        Asked::of_body(&body)?.parse(call, &ComputedProperties::default())
+    })?;
     let examined = resources.len();
     let begin = match text(call.request, &headers::CONTINUATION) {
         None => Place::default(),
@@ -40,9 +44,6 @@ pub async fn over_feed(
     };
     let bounds = page_bounds(call)?;
     // Small feeds, but a query may make much of them: it is watched, and works elsewhere.
-    let alive = Arc::new(());
-    let queries = &call.worker.queries;
-    let meter = QueryMeter::new(queries, Arc::downgrade(&alive))?;
     let turn = queries.turn(true).await?;
     let all = off_the_event_loop({
         let meter = Arc::clone(&meter);

@@ -25,12 +25,14 @@ use crate::{
         allocator::{net_bytes, purge},
     },
     model::error::{Error, Result},
-    sql::Guard,
+    sql::{Guard, parsed_size},
     telemetry::queries,
 };
 
 /// What a query holds before anything is reserved for it: most hold less.
 const UNRESERVED_BYTES: usize = 64 * 1024;
+/// Memory for requests of at least this many bytes is reserved before they are read.
+const RESERVED_BODY_BYTES_MIN: usize = 16 * 1024;
 /// How long a query waits for others that are heavy before it is refused.
 const HEAVY_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How often a query that waits looks whether its client is still there.
@@ -97,6 +99,23 @@ impl QueryMeter {
 
     pub fn room(&self) -> &Arc<QueryRoom> {
         &self.room
+    }
+
+    /// Reads a query from a request, on an event loop's thread: a short text or a long list of
+    /// parameters may take many times its bytes.
+    pub fn prepare<T>(&self, body: &[u8], read: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.begin_turn(None);
+        if body.len() >= RESERVED_BODY_BYTES_MIN {
+            self.check_memory(parsed_size(body))?;
+        }
+        let query = read()?;
+        self.check_memory(0)?;
+        self.end_turn();
+        Ok(query)
+    }
+
+    pub fn alive(&self) -> Weak<()> {
+        lock(&self.alive).clone()
     }
 
     /// Names who waits for the answer from now on.
@@ -296,7 +315,8 @@ pub fn abandoned() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::MIB;
+    use crate::{memory::MIB, sql::Query};
+    use serde_json::json;
     use std::hint::black_box;
 
     /// A node whose queries may hold 32 MB each and 64 MB together.
@@ -393,6 +413,41 @@ mod tests {
         }
         drop(two);
         waits.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn what_one_item_makes_is_refused_while_it_is_made() {
+        if net_bytes().is_none() {
+            return;
+        }
+        let item = json!({
+            "arr": (0..2_000).collect::<Vec<_>>(),
+            "text": "x,".repeat(200_000),
+            "long": "y".repeat(100_000),
+        });
+        let pairs = "FROM c JOIN a IN c.arr JOIN b IN c.arr";
+        for text in [
+            "SELECT VALUE ARRAY(SELECT VALUE [a, b] FROM a IN c.arr JOIN b IN c.arr) FROM c".into(),
+            format!("SELECT DISTINCT VALUE a * 2000 + b {pairs}"),
+            format!("SELECT COUNT(1) AS n {pairs} GROUP BY a * 2000 + b"),
+            format!("SELECT VALUE a {pairs} ORDER BY c.long"),
+            format!("SELECT VALUE c.long {pairs}"),
+            format!("SELECT VALUE MAKELIST(c.long) {pairs}"),
+            "SELECT VALUE STRINGSPLIT(c.text, ',') FROM c JOIN a IN c.arr".into(),
+            "SELECT VALUE StringToArray(CONCAT('[', REPLICATE('1,', 5000), '1]')) FROM c JOIN a IN c.arr".into(),
+        ] {
+            let query = Query::parse(&text, &[]).unwrap();
+            let room = room();
+            let (meter, _alive) = meter(&room);
+            let guard = Arc::clone(&meter) as Arc<dyn Guard>;
+            let items = [item.clone()].into_iter();
+            let refused = query.execute_guarded(items, guard).unwrap_err();
+            assert_eq!(refused.status(), 400, "{text}");
+            let names_the_bound = refused.message.contains("limits.query_bytes_max");
+            assert!(names_the_bound, "{text}: {}", refused.message);
+            drop(meter);
+            assert_eq!(room.memory().budget().reserved(), 0, "{text}");
+        }
     }
 
     #[test]

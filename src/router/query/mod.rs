@@ -16,7 +16,7 @@ mod scope;
 mod token;
 mod top;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use actix::prelude::*;
 
@@ -48,8 +48,8 @@ pub struct RunQuery {
     pub session: Option<SessionToken>,
     /// Whether a container without an index may be scanned.
     pub scan_allowed: bool,
-    /// Held by whoever waits for the answer; when it is gone the work stops.
-    pub alive: Weak<()>,
+    /// Its memory so far; knows whether anybody waits for the answer.
+    pub meter: Arc<QueryMeter>,
 }
 
 /// Works on a query that was not over at [first glance](Run::glance); answers with one page of rows.

@@ -13,7 +13,6 @@ use super::{
     meter::{QueryMeter, abandoned},
     modes::{Ordered, Outcome, Reader, Sorted, Streaming, Taken, Wants, Whole, Window},
     position::{Order, Position},
-    room::QueryRoom,
     rows::Rows,
     scope::{Part, parts},
     token::{Cursor, Fingerprint, Place, Token, Unfinished, invalid},
@@ -149,7 +148,7 @@ fn check_one_node_has_all(request: &RunQuery, parts: &[Part]) -> Result<()> {
 
 impl Run {
     /// Begins a page, or goes on with one that was not finished.
-    pub fn new(request: RunQuery, room: &Arc<QueryRoom>) -> Result<Box<Self>> {
+    pub fn new(request: RunQuery) -> Result<Box<Self>> {
         let unfinished = match &request.token {
             Some(Token {
                 place: Place::Rows { unfinished, .. },
@@ -158,11 +157,11 @@ impl Run {
             _ => None,
         };
         if let Some(Unfinished::Kept(ticket)) = unfinished
-            && let Some(mut run) = room.take(ticket)
+            && let Some(mut run) = request.meter.room().take(ticket)
             && run.fingerprint() == Fingerprint::of(request.container.container.rid, &request.query)
         {
             run.session = request.session;
-            run.meter.set_alive(request.alive);
+            run.meter.set_alive(request.meter.alive());
             run.started = Instant::now();
             run.work = Work::default();
             return Ok(run);
@@ -190,7 +189,7 @@ impl Run {
             first_second: None,
             started: Instant::now(),
             work: Work::default(),
-            meter: QueryMeter::new(room, request.alive)?,
+            meter: request.meter,
             query: request.query,
         });
         run.begin(request.token.map(|token| token.place), request.resume)?;
