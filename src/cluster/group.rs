@@ -9,7 +9,7 @@ use raft::{
 };
 
 use super::{
-    GroupId, NodeId, election,
+    ENTRY_BYTES_MAX, GroupId, NodeId, election,
     group_log::{Announced, Begin, GroupLog, Keep, LogBatch, LogDisk, Mark, Members, Record, Step},
     replicas::Post,
 };
@@ -83,6 +83,8 @@ pub enum NotProposed {
     NotLeader,
     /// Too much is under way.
     Full,
+    /// No frame carries an entry of so many bytes.
+    TooLong(usize),
 }
 
 pub struct Group {
@@ -527,6 +529,9 @@ impl Group {
         let leads = raft.state == StateRole::Leader && raft.lead_transferee.is_none();
         if !leads || raft.term != term {
             return Err(NotProposed::NotLeader);
+        }
+        if data.len() > ENTRY_BYTES_MAX {
+            return Err(NotProposed::TooLong(data.len()));
         }
         let everywhere = self.matched().map(|(_, matched)| matched).min();
         let entry = Entry {

@@ -34,6 +34,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// The longest entry of a Raft log: with all that a message has around it, one frame carries it. Longer ones are not proposed.
+pub const ENTRY_BYTES_MAX: usize = frame::FRAME_BYTES_MAX - 64 * 1024;
+
 /// A node of the cluster; never 0.
 pub type NodeId = u64;
 

@@ -239,6 +239,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::cluster::{ENTRY_BYTES_MAX, links::PARCEL_BYTES_MAX};
 
     fn times() -> Times {
         let mut time = crate::cluster::shared_time::SharedTime::new(1, None);
@@ -297,6 +298,19 @@ mod tests {
         };
         let opened: Vec<_> = letters.into_iter().filter_map(Letter::open).collect();
         assert_eq!(opened, [(group, sample())]);
+    }
+
+    #[test]
+    fn a_frame_carries_the_longest_entry() {
+        let mut message = sample();
+        let mut longest = message.entries[0].clone();
+        longest.data = Bytes::from(vec![0xff; ENTRY_BYTES_MAX]);
+        message.entries = vec![longest].into();
+        let letter = Letter::new(GroupId::META, message);
+        let parcel = Parcel::Raft(times(), vec![letter]).encode();
+        assert!(parcel.len() <= PARCEL_BYTES_MAX, "{}", parcel.len());
+        let answer = Parcel::Answer(u64::MAX, Bytes::from(vec![0xff; ENTRY_BYTES_MAX])).encode();
+        assert!(answer.len() <= PARCEL_BYTES_MAX, "{}", answer.len());
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::{Coordinator, catalog_file, shared::Adopt};
 use crate::{
     cluster::{
-        GroupId, NodeId,
+        ENTRY_BYTES_MAX, GroupId, NodeId,
         driver::{Driver, StateMachine},
         group::{Committed, NotProposed, Role},
         group_log::{Begin, LogBatch, LogDisk, Record},
@@ -29,7 +29,7 @@ use crate::{
     },
     model::{
         catalog::{Catalog, Range},
-        error::{Error, Result},
+        error::{Error, ErrorKind, Result},
     },
     router::RoutingTable,
     store::{EngineError, engine::Durability},
@@ -43,6 +43,8 @@ const RENEW_EVERY: Duration = Duration::from_millis(500);
 const CONFIRM_TIME_MAX: Duration = Duration::from_secs(2);
 /// How often it is looked whether this node has caught up.
 const CATCH_UP_POLL: Duration = Duration::from_millis(5);
+/// Containers are created and changed up to this size of the catalog. The rest of an entry is left for splits and moves.
+const CATALOG_BYTES_MAX: usize = ENTRY_BYTES_MAX / 4 * 3;
 /// Remembers which catalog filled this node when it had none: see [`Meta::filled`].
 const FILLED: &str = "filled";
 
@@ -218,9 +220,10 @@ impl Meta {
                 "no majority of the nodes answers; nothing was changed",
             ));
         }
-        let data = rmp_serde::to_vec_named(catalog).map_err(|failure| {
-            Error::internal(format!("the catalog cannot be encoded: {failure}"))
-        })?;
+        let data = encode(catalog)?;
+        if data.len() > ENTRY_BYTES_MAX {
+            return Err(too_large(data.len(), ENTRY_BYTES_MAX));
+        }
         let (committed, answer) = oneshot::channel();
         let term = self.inner().role.term;
         let meta = Arc::clone(self);
@@ -238,7 +241,10 @@ impl Meta {
     ) {
         match proposed {
             Ok(index) => self.inner().proposals.add(index, term, committed),
-            Err(_) => {
+            Err(NotProposed::TooLong(bytes)) => {
+                let _ = committed.send(Err(too_large(bytes, ENTRY_BYTES_MAX)));
+            }
+            Err(NotProposed::NotLeader | NotProposed::Full) => {
                 let _ = committed.send(Err(Error::elsewhere(self.leader())));
             }
         }
@@ -273,6 +279,32 @@ impl Meta {
 pub fn filled(folder: &Path) -> u64 {
     let text = std::fs::read_to_string(folder.join(FILLED));
     text.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn encode(catalog: &Catalog) -> Result<Vec<u8>> {
+    rmp_serde::to_vec_named(catalog)
+        .map_err(|failure| Error::internal(format!("the catalog cannot be encoded: {failure}")))
+}
+
+/// Refuses a change of a container that makes a catalog too large. One that makes it smaller is taken.
+pub fn check_growth(before: &Catalog, after: &Catalog) -> Result<()> {
+    check_growth_to(before, after, CATALOG_BYTES_MAX)
+}
+
+fn check_growth_to(before: &Catalog, after: &Catalog, bytes_max: usize) -> Result<()> {
+    let bytes = encode(after)?.len();
+    if bytes > bytes_max && bytes >= encode(before)?.len() {
+        return Err(too_large(bytes, bytes_max));
+    }
+    Ok(())
+}
+
+/// Each entry is a whole catalog.
+fn too_large(bytes: usize, bytes_max: usize) -> Error {
+    let message = format!(
+        "Request size is too large: the catalog of the cluster would have {bytes} bytes, the limit is {bytes_max}; delete containers, or shorten their policies"
+    );
+    Error::new(ErrorKind::TooLarge, message)
 }
 
 fn unknown() -> Error {
@@ -356,5 +388,26 @@ impl StateMachine for Meta {
         let leads_in = inner.role.leads.then_some(inner.role.term);
         // Who waits hears that nobody knows.
         drop(inner.proposals.take_others(leads_in));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn catalog(nodes: u64) -> Catalog {
+        let mut catalog = Catalog::default();
+        (1..=nodes).for_each(|node| catalog.put_node(node, "10.0.0.1:8082"));
+        catalog
+    }
+
+    #[test]
+    fn a_catalog_grows_up_to_its_bound_and_shrinks_above_it() {
+        let bytes_max = encode(&catalog(10)).unwrap().len();
+        let check = |before, after| check_growth_to(&catalog(before), &catalog(after), bytes_max);
+        assert_eq!(check(9, 10), Ok(()));
+        assert_eq!(check(10, 11).unwrap_err().kind, ErrorKind::TooLarge);
+        assert_eq!(check(13, 12), Ok(()));
+        assert_eq!(check(12, 12).unwrap_err().kind, ErrorKind::TooLarge);
     }
 }

@@ -15,7 +15,7 @@ use super::{
     Coordinator,
     actor::{Changed, Shards, facts_of, rebuilds, remove_shards},
     cluster_split::{Split, all_of, is_part_of, retire},
-    meta::Meta,
+    meta::{Meta, check_growth},
     questions::Question,
 };
 use crate::{
@@ -187,6 +187,9 @@ impl Coordinator {
         everywhere: bool,
         is_done: impl Fn(&ShardHandle, &Container) -> bool + 'static,
     ) -> Changed {
+        if let Err(error) = check_growth(&self.catalog, &catalog) {
+            return AtomicResponse::new(Box::pin(fut::ready(Err(error))));
+        }
         AtomicResponse::new(Box::pin(self.store(catalog).then(
             move |stored, coordinator, _| {
                 let shards = coordinator.shards.get(&rid).cloned().unwrap_or_default();

@@ -14,7 +14,7 @@ use super::{
     respond::Response,
 };
 use crate::{
-    cluster::{NodeId, calls::NoAnswer, member::Member},
+    cluster::{ENTRY_BYTES_MAX, NodeId, calls::NoAnswer, member::Member},
     coordinator::questions::Question,
     model::error::{Error, ErrorKind, Result},
     telemetry::requests::Watch,
@@ -181,6 +181,22 @@ pub async fn answer_node(worker: Arc<Worker>, question: Bytes) -> Bytes {
         Ok(response) => response,
         Err(error) => Response::error(&error, ""),
     };
+    let catalog = worker.shared.table.load().catalog.version;
+    let answer = encode_response(response, catalog);
+    if answer.len() <= ENTRY_BYTES_MAX {
+        return answer;
+    }
+    // Without an answer the other node, and its client, would wait in vain.
+    let bytes = answer.len();
+    tracing::error!(bytes, "an answer is too long for a frame between nodes");
+    let error = Error::new(
+        ErrorKind::TooLarge,
+        format!("the answer has {bytes} bytes; ask for less at a time"),
+    );
+    encode_response(Response::error(&error, ""), catalog)
+}
+
+fn encode_response(response: Response, catalog: u64) -> Bytes {
     let headers = response.headers().iter();
     encode(&Returned::Response {
         status: response.status,
@@ -188,7 +204,7 @@ pub async fn answer_node(worker: Arc<Worker>, question: Bytes) -> Bytes {
             .map(|(name, value)| (name.to_string(), Bytes::copy_from_slice(value.as_bytes())))
             .collect(),
         charge: response.charge,
-        catalog: worker.shared.table.load().catalog.version,
+        catalog,
         body: response.body,
     })
 }

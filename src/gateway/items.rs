@@ -38,7 +38,7 @@ use crate::{
 /// Items that a delete by partition key takes at a time.
 const PARTITION_DELETE_PAGE: PageBounds = PageBounds {
     items_max: 100,
-    bytes_max: usize::MAX,
+    bytes_max: 4 * 1024 * 1024,
 };
 
 pub async fn read(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Response> {

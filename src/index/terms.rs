@@ -56,9 +56,9 @@ impl TermList {
         self.0.is_empty()
     }
 
-    /// About how many bytes the entries of these terms take in a journal.
-    pub fn journal_bytes(&self) -> usize {
-        self.0.len() * 2
+    /// Bytes of the terms with their lengths.
+    pub fn bytes(&self) -> usize {
+        self.0.len()
     }
 
     /// The terms that are not in `other`.

@@ -21,6 +21,7 @@ use super::{
     state::ShardState,
     transaction::{Operation, Transaction},
     view::ShardView,
+    weight::Weight,
 };
 use crate::{
     model::{
@@ -254,6 +255,7 @@ impl Shard {
             },
             changes: Vec::with_capacity(operations.len()),
             writes: Vec::with_capacity(operations.len()),
+            weight: Weight::default(),
         };
         let mut failed = false;
         for operation in operations {
@@ -300,7 +302,7 @@ impl Shard {
                 }
             }
         }
-        self.next.commands.push(Command {
+        self.next.push(Command {
             lsn: self.decided.lsn,
             ts,
             changes,

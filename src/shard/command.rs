@@ -22,27 +22,9 @@ pub struct Command {
 }
 
 impl Command {
-    /// About how many bytes it adds to the engine's journal.
-    pub fn bytes(&self) -> usize {
-        /// Keys, feed entry and framing of one change.
-        const OVERHEAD_BYTES: usize = 256;
-        let values = self.changes.iter().map(|change| match change {
-            Change::Put { value, index, .. } => value.len() + index.bytes(),
-            Change::Delete { index, .. } => index.bytes(),
-            Change::FillIndex(slice) => {
-                let terms = slice
-                    .versions
-                    .iter()
-                    .map(|version| version.terms.journal_bytes());
-                terms.sum()
-            }
-            Change::SetDefaultTtl(_)
-            | Change::BeginIndex(_)
-            | Change::DropRetiredIndex
-            | Change::Check(_)
-            | Change::Split(_) => 0,
-        });
-        values.map(|bytes| bytes + OVERHEAD_BYTES).sum()
+    /// An upper bound of the bytes that it takes in a Raft log entry.
+    pub fn entry_bytes(&self) -> usize {
+        self.changes.iter().map(Change::entry_bytes).sum()
     }
 }
 
@@ -77,6 +59,49 @@ pub enum Change {
     Split(Cut),
 }
 
+/// Numbers and framing of a change, of a generation in it and of a version in a slice.
+const FRAMING_BYTES: usize = 256;
+/// A fingerprint is encoded as a list of numbers: up to two bytes each.
+const FINGERPRINT_BYTES: usize = 2 * 32 + 4;
+
+impl Change {
+    /// An upper bound of the bytes that it takes in a Raft log entry. A test compares it with the encoding.
+    pub fn entry_bytes(&self) -> usize {
+        let superseded = |version: &Superseded| version.fingerprints.len() * FINGERPRINT_BYTES;
+        let carried = match self {
+            Self::Put {
+                key,
+                value,
+                previous,
+                index,
+                ..
+            } => {
+                let previous = previous.as_ref().map_or(0, superseded);
+                key.len() + value.len() + previous + index.entry_bytes()
+            }
+            Self::Delete {
+                key,
+                previous,
+                index,
+                ..
+            } => key.len() + superseded(previous) + index.entry_bytes(),
+            Self::FillIndex(slice) => {
+                let versions = slice.versions.iter();
+                let shapes = slice.new_shapes.iter();
+                versions
+                    .map(|version| FRAMING_BYTES + version.key.len() + version.terms.bytes())
+                    .chain(shapes.map(|(_, paths)| FRAMING_BYTES + paths.len()))
+                    .sum()
+            }
+            Self::BeginIndex(new) => new.policy.len(),
+            // A cut is a few keys and numbers of nodes.
+            Self::Split(_) => FRAMING_BYTES * 16,
+            Self::SetDefaultTtl(_) | Self::DropRetiredIndex | Self::Check(_) => 0,
+        };
+        FRAMING_BYTES + carried
+    }
+}
+
 /// What a change of one item does to the index, so that who applies it needs no policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexChanges {
@@ -86,12 +111,12 @@ pub struct IndexChanges {
 }
 
 impl IndexChanges {
-    fn bytes(&self) -> usize {
-        let lists = self
-            .generations
-            .iter()
-            .flat_map(|one| [&one.added, &one.removed]);
-        lists.map(TermList::journal_bytes).sum()
+    fn entry_bytes(&self) -> usize {
+        let generations = self.generations.iter().map(|one| {
+            let shape = one.new_shape.as_ref().map_or(0, |(_, paths)| paths.len());
+            FRAMING_BYTES + one.added.bytes() + one.removed.bytes() + shape
+        });
+        generations.sum()
     }
 }
 

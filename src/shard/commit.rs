@@ -28,9 +28,24 @@ pub struct Group {
     pub commands: Vec<Command>,
     pub purge: Purge,
     pub waiting: Vec<Waiting>,
+    /// Of the commands in log entries.
+    pub(super) bytes: usize,
 }
 
+/// Bytes of commands in one group. Requests beyond it stay in the intake, which is counted, until the group before is committed.
+const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 impl Group {
+    pub fn push(&mut self, command: Command) {
+        self.bytes += command.entry_bytes();
+        self.commands.push(command);
+    }
+
+    /// Whether no more requests are decided for it.
+    pub fn is_full(&self) -> bool {
+        self.bytes >= GROUP_BYTES_MAX
+    }
+
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty() && self.purge.is_empty() && self.waiting.is_empty()
     }

@@ -44,18 +44,36 @@ impl Shard {
             Holding::Settling(_) | Holding::Parting | Holding::Still => {}
         }
         loop {
+            // The commit under way ends with a look at the intake.
+            if self.must_wait(context) {
+                return;
+            }
             let requests = self.view.intake.take(self.wake_at());
             if requests.is_empty() {
                 break;
             }
-            for request in requests {
+            let mut requests = requests.into_iter();
+            while let Some(request) = requests.next() {
                 self.decide(request);
+                if self.must_wait(context) {
+                    self.view.intake.put_back(requests.collect());
+                    return;
+                }
             }
         }
         self.commit(context);
         if self.committing {
             self.view.intake.wake_at(self.wake_at());
         }
+    }
+
+    /// Commits a full group. Whether it cannot be committed yet, so that nothing more is decided.
+    fn must_wait(&mut self, context: &mut Context<Self>) -> bool {
+        if self.next.is_full() {
+            self.gathering.until = 0;
+            self.commit(context);
+        }
+        self.committing && self.next.is_full()
     }
 
     /// For how many more requests the actor is worth waking.

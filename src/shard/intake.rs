@@ -29,6 +29,13 @@ impl Intake {
         std::mem::take(&mut gathered.requests)
     }
 
+    /// Gives back the last ones that were taken: they come before those that have gathered since.
+    pub fn put_back(&self, mut requests: Vec<Perform>) {
+        let mut gathered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.append(&mut gathered.requests);
+        gathered.requests = requests;
+    }
+
     /// How many wait.
     pub fn len(&self) -> usize {
         let gathered = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -37,6 +37,7 @@ pub mod state;
 mod sums;
 pub mod transaction;
 pub mod view;
+mod weight;
 mod whereabouts;
 
 pub use recent::set_bytes_max as set_recent_documents_bytes_max;

@@ -14,6 +14,7 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
+use tracing::error;
 
 use super::{
     check::{self, Checks},
@@ -28,7 +29,7 @@ use super::{
 };
 use crate::{
     cluster::{
-        GroupId, NodeId,
+        ENTRY_BYTES_MAX, GroupId, NodeId,
         driver::{Driver, StateMachine},
         group::{Committed, NotProposed, Role},
         group_log::Begin,
@@ -38,7 +39,7 @@ use crate::{
     store::{Batch, Engine, EngineError, engine::Durability, keys},
 };
 
-/// Commands of one entry of the log, about; a larger group becomes several entries.
+/// Commands of one entry of the log; a larger group becomes several entries. A longer command has an entry of its own.
 const ENTRY_BYTES: usize = 1024 * 1024;
 
 pub struct Replica {
@@ -231,14 +232,25 @@ impl Replica {
         if !rest.untouched {
             return rest.abandon();
         }
-        let error = match refused {
-            NotProposed::NotLeader => Error::elsewhere(self.inner().role.leader),
-            NotProposed::Full => Error::new(
-                ErrorKind::Overloaded,
-                "too much waits for the other replicas of the partition key range",
-            ),
+        let (error, failure) = match refused {
+            NotProposed::NotLeader => (Error::elsewhere(self.inner().role.leader), not_led()),
+            NotProposed::Full => {
+                let error = "too much waits for the other replicas of the partition key range";
+                (Error::new(ErrorKind::Overloaded, error), not_led())
+            }
+            // Transactions are bounded when they are decided, so this is a bug: the writes fail, the shard goes on.
+            NotProposed::TooLong(bytes) => {
+                let message = format!(
+                    "Request size is too large: the log entry has {bytes} bytes, the limit is {ENTRY_BYTES_MAX}"
+                );
+                error!(group = %self.group, bytes, "a log entry is too long and was not proposed");
+                (
+                    Error::new(ErrorKind::TooLarge, message.clone()),
+                    EngineError::Io(message),
+                )
+            }
         };
-        rest.fail(&error, not_led());
+        rest.fail(&error, failure);
     }
 
     /// Applies a purge to this replica alone.
@@ -479,6 +491,7 @@ impl CommitLog for ReplicatedLog {
                 commands,
                 purge,
                 waiting,
+                ..
             } = group;
             let rest = Rest {
                 chunks: chunks(commands),
@@ -519,7 +532,7 @@ fn chunks(commands: Vec<Command>) -> VecDeque<Vec<Command>> {
     let mut chunks = VecDeque::new();
     let mut bytes = 0;
     for command in commands {
-        let more = command.bytes();
+        let more = command.entry_bytes();
         match chunks.back_mut() {
             Some(chunk) if bytes + more <= ENTRY_BYTES => {
                 let chunk: &mut Vec<Command> = chunk;

@@ -8,6 +8,7 @@ use super::{
     facts::ShardFacts,
     indexing::{Indexing, Version},
     overlay::Overlay,
+    weight::Weight,
 };
 use crate::{
     index::{DraftTerms, Indexer},
@@ -74,6 +75,7 @@ pub struct Done {
 }
 
 /// A transaction being decided. Its changes are visible to its own later operations, and to nobody else until it is staged.
+/// One that an operation has failed in is dropped whole.
 pub struct Transaction<'a> {
     pub facts: &'a ShardFacts,
     pub engine: &'a Engine,
@@ -89,6 +91,7 @@ pub struct Transaction<'a> {
     pub changes: Vec<Change>,
     /// Values of engine keys that the changes so far have set, newest last.
     pub writes: Vec<(Bytes, Option<Bytes>)>,
+    pub weight: Weight,
 }
 
 /// A document as it stands before an operation.
@@ -100,9 +103,18 @@ struct Current {
     superseded: Option<Superseded>,
 }
 
+impl Current {
+    /// Bytes of what is stored.
+    fn bytes(&self) -> usize {
+        let stored = self.superseded.as_ref();
+        stored.map_or(0, |version| version.size as usize)
+    }
+}
+
 impl Transaction<'_> {
     pub fn perform(&mut self, operation: Operation) -> Result<Done> {
         let current = self.current(&operation.id)?;
+        self.weight.add_touched(current.bytes())?;
         match operation.action {
             Action::Create(draft) => match current.live {
                 Some(_) => Err(taken(&operation.id)),
@@ -250,6 +262,7 @@ impl Transaction<'_> {
     }
 
     fn put(&mut self, current: Current, mut draft: Draft, status: u16) -> Result<Done> {
+        self.weight.add_item(draft.item.body.len())?;
         for fingerprint in &draft.fingerprints {
             let taken = self.holder(fingerprint, |holder| {
                 holder.document_key != current.key.as_ref()
@@ -314,13 +327,13 @@ impl Transaction<'_> {
             ));
         }
         self.writes.push((current.key.clone(), Some(value.clone())));
-        self.changes.push(Change::Put {
+        self.change(Change::Put {
             key: current.key,
             place_bytes,
             value,
             previous: current.superseded,
             index,
-        });
+        })?;
         Ok(Done {
             status,
             etag: Some(etag),
@@ -339,12 +352,12 @@ impl Transaction<'_> {
         let charge = charge::delete(current.live.map_or(0, |live| live.body().len()));
         self.release(&previous.fingerprints);
         self.writes.push((current.key.clone(), None));
-        self.changes.push(Change::Delete {
+        self.change(Change::Delete {
             key: current.key,
             place_bytes: self.place.len() as u8,
             previous,
             index,
-        });
+        })?;
         Ok(Done {
             status: 204,
             etag: None,
@@ -360,15 +373,14 @@ impl Transaction<'_> {
         if target.live.is_some() {
             return Err(taken(&draft.item.id));
         }
-        let before = (self.changes.len(), self.writes.len());
         self.delete(current)?;
-        let put = self.put(target, draft, 200);
-        if put.is_err() {
-            // Others of the transaction may stand; half of this one may not.
-            self.changes.truncate(before.0);
-            self.writes.truncate(before.1);
-        }
-        put
+        self.put(target, draft, 200)
+    }
+
+    fn change(&mut self, change: Change) -> Result<()> {
+        self.weight.add_change(&change)?;
+        self.changes.push(change);
+        Ok(())
     }
 
     fn release(&mut self, fingerprints: &[[u8; 32]]) {

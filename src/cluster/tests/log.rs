@@ -10,7 +10,8 @@ use raft::{
 
 use crate::{
     cluster::{
-        GroupId,
+        ENTRY_BYTES_MAX, GroupId,
+        group::NotProposed,
         group_log::{Begin, GroupLog, LogBatch, LogDisk as _, Mark, Record},
         log_store::LogStore,
         replicas::{Post, Replicas},
@@ -177,6 +178,11 @@ fn a_group_of_one_commits_and_goes_on_after_a_restart() {
                     replicas
                         .propose(SHARD, role.term - 1, Bytes::new())
                         .is_err()
+                );
+                let long = Bytes::from(vec![0; ENTRY_BYTES_MAX + 1]);
+                assert_eq!(
+                    replicas.propose(SHARD, role.term, long),
+                    Err(NotProposed::TooLong(ENTRY_BYTES_MAX + 1))
                 );
             }
         }

@@ -29,6 +29,7 @@ use crate::{
     },
     shard::{
         actor::{ChangeDefaultTtl, Farewell, Perform, Shard},
+        command::Command,
         commit::{self, CommitLog, Group, OnCommitted, Reply},
         facts::ShardFacts,
         feed,
@@ -387,6 +388,11 @@ impl Bench {
         let number = group.number;
         let commands =
             rmp_serde::to_vec(&group.commands).expect("commands have a MessagePack form");
+        let bound: usize = group.commands.iter().map(Command::entry_bytes).sum();
+        assert!(
+            commands.len() <= bound + 64,
+            "a log entry is longer than said"
+        );
         let outcome = commit::commit(&self.view, self.epoch, group);
         if outcome.is_ok() {
             self.journal.push(commands);

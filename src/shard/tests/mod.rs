@@ -21,3 +21,4 @@ mod splits;
 mod sums;
 mod ttl;
 mod unique_keys;
+mod weights;
