@@ -10,7 +10,7 @@ use raft::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{GroupId, NodeId};
+use super::{GroupId, NodeId, overlong};
 use crate::store::{EngineError, engine::Durability};
 
 /// What followers that keep up still ask for stays in memory.
@@ -278,6 +278,7 @@ impl GroupLog {
             },
             (None, _) => Members::default(),
         };
+        records.extend(overlong::emptied(group, &*disk, &kept, &members)?);
         let log = Self {
             group,
             disk,

@@ -18,6 +18,7 @@ pub mod links;
 pub mod log_store;
 pub mod member;
 mod outbox;
+mod overlong;
 pub mod parcel;
 pub mod proposals;
 mod queue;

@@ -194,6 +194,36 @@ fn a_group_of_one_commits_and_goes_on_after_a_restart() {
 }
 
 #[test]
+fn an_entry_of_an_older_build_that_no_frame_carries_does_not_stop_the_group() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let mut long = entry(3, 1, "");
+    long.data = Bytes::from(vec![0; ENTRY_BYTES_MAX + 1]);
+    let entries = vec![
+        entry(1, 1, "one"),
+        entry(2, 1, "two"),
+        long,
+        entry(4, 2, ""),
+    ];
+    write(
+        &store,
+        vec![(SHARD, append(entries, 0)), (SHARD, hard_state(2, 2))],
+    );
+    let (_, records) =
+        GroupLog::open(SHARD, store.clone(), &Begin::With(vec![1, 2, 3]), 0).unwrap();
+    write(
+        &store,
+        records.into_iter().map(|record| (SHARD, record)).collect(),
+    );
+    let entries = store.entries(SHARD, 1, 5, u64::MAX).unwrap();
+    assert_eq!(texts(&entries), ["one", "two", "", ""]);
+    assert_eq!(entries[2].term, 1);
+    let (_, records) =
+        GroupLog::open(SHARD, store.clone(), &Begin::With(vec![1, 2, 3]), 0).unwrap();
+    assert_eq!(records.len(), 0);
+}
+
+#[test]
 fn all_groups_of_a_round_share_one_fsync() {
     let folder = tempfile::tempdir().unwrap();
     let mut replicas = Replicas::new(1, open(folder.path()));
