@@ -33,6 +33,7 @@ const NOT_DONE: &[u8] = br#"{"statusCode":424,"requestCharge":0}"#;
 
 pub async fn batch(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> Result<Response> {
     let container = call.container(db, coll)?;
+    request::check_content_type(call.request)?;
     let body = request::body(payload).await?;
     let Value::Array(operations) = json::parse_value(&body)? else {
         return Err(Error::bad_request(

@@ -37,7 +37,8 @@ const ITEM_KB_MAX: u64 = 2 * 1024;
 /// What they say a container may have, in KB: the figure that clients know; nothing enforces it.
 const CONTAINER_KB_MAX: u64 = 10 * 1024 * 1024;
 
-async fn object(payload: Payload) -> Result<Map<String, Value>> {
+async fn object(call: &Call<'_>, payload: Payload) -> Result<Map<String, Value>> {
+    request::check_content_type(call.request)?;
     json::parse_object(&request::body(payload).await?)
 }
 
@@ -139,7 +140,7 @@ pub async fn query_databases(call: &Call<'_>, payload: Payload) -> Result<Respon
 }
 
 pub async fn create_database(call: &Call<'_>, payload: Payload) -> Result<Response> {
-    let body = object(payload).await?;
+    let body = object(call, payload).await?;
     let id = match body.get("id") {
         Some(Value::String(id)) => id.clone(),
         other => {
@@ -234,7 +235,7 @@ pub async fn query_containers(call: &Call<'_>, db: &str, payload: Payload) -> Re
 }
 
 pub async fn create_container(call: &Call<'_>, db: &str, payload: Payload) -> Result<Response> {
-    let definition = ContainerDefinition::from_json(&object(payload).await?)?;
+    let definition = ContainerDefinition::from_json(&object(call, payload).await?)?;
     computed_properties(definition.other.get("computedProperties"))?;
     let id = definition.id.clone();
     let throughput = throughput(call)?;
@@ -342,7 +343,7 @@ pub async fn replace_container(
     coll: &str,
     payload: Payload,
 ) -> Result<Response> {
-    let body = object(payload).await?;
+    let body = object(call, payload).await?;
     computed_properties(body.get("computedProperties"))?;
     let (database, id) = names(call, db, coll);
     let request = ReplaceContainer {
@@ -494,7 +495,7 @@ pub async fn replace_offer(call: &Call<'_>, rid: &str, payload: Payload) -> Resu
     )?;
     let request = ReplaceOffer {
         rid,
-        body: object(payload).await?,
+        body: object(call, payload).await?,
         migration,
         if_match: request::if_match(call.request),
     };

@@ -79,9 +79,15 @@ pub struct Call<'a> {
     pub worker: &'a Worker,
     pub request: &'a Request,
     pub watch: Watch<'a>,
+    /// The client's own id for the request, or one of ours.
+    pub activity: HeaderValue,
 }
 
 impl Call<'_> {
+    pub fn activity_text(&self) -> &str {
+        self.activity.to_str().unwrap_or_default()
+    }
+
     pub fn table(&self) -> arc_swap::Guard<Arc<RoutingTable>> {
         self.worker.shared.table.load()
     }
@@ -107,11 +113,11 @@ impl Call<'_> {
 /// The one entry point of the REST port.
 pub async fn entry(worker: Rc<Worker>, mut request: Request) -> HttpResponse<Bytes> {
     let payload = request.take_payload();
-    let activity = activity_id(&request);
     let call = Call {
         worker: &worker,
         request: &request,
         watch: Watch::start(&worker.in_flight),
+        activity: activity_id(&request),
     };
     let answered = match (check_host(&call), &worker.shared.member) {
         (Err(foreign), _) => Err(foreign),
@@ -129,13 +135,13 @@ pub async fn entry(worker: Rc<Worker>, mut request: Request) -> HttpResponse<Byt
                 ErrorKind::Overloaded => call.watch.throttled(Throttle::Queue),
                 _ => {}
             }
-            Response::error(&error, activity.to_str().unwrap_or_default())
+            Response::error(&error, call.activity_text())
         }
     };
     call.watch.answered(response.status, response.charge, || {
         worker.shared.clock.now()
     });
-    let response = response.finish(activity);
+    let response = response.finish(call.activity);
     if request.method() == Method::GET {
         // Other reads that were taken in are worked out first: answers that leave together wake their clients together, and
         // waking is what costs. Answers to writes leave together anyway, after their fsync.
@@ -302,7 +308,7 @@ fn account(call: &Call<'_>) -> Response {
 }
 
 /// The client's own id for the request, or one of ours.
-fn activity_id(request: &Request) -> HeaderValue {
+pub(super) fn activity_id(request: &Request) -> HeaderValue {
     if let Some(id) = request.headers().get(&headers::ACTIVITY_ID) {
         return id.clone();
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     dispatch::{self, Call, Worker},
-    request,
+    headers, request,
     respond::Response,
 };
 use crate::{
@@ -99,10 +99,14 @@ enum Asked {
 
 async fn ask(call: &Call<'_>, member: &Member, node: NodeId, body: Bytes) -> Result<Asked> {
     let headers = call.request.headers().iter();
+    // The other node's errors name it, too.
+    let activity = (&headers::ACTIVITY_ID, &call.activity);
     let sent = Sent {
         method: call.request.method().to_string(),
         uri: call.request.uri().to_string(),
         headers: headers
+            .filter(|(name, _)| *name != activity.0)
+            .chain([activity])
             .map(|(name, value)| (name.to_string(), Bytes::copy_from_slice(value.as_bytes())))
             .collect(),
         body,
@@ -227,6 +231,7 @@ async fn carry_out(worker: &Worker, sent: Sent) -> Result<Response> {
         worker,
         request: &request,
         watch: Watch::start(&worker.in_flight),
+        activity: dispatch::activity_id(&request),
     };
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -236,6 +241,10 @@ async fn carry_out(worker: &Worker, sent: Sent) -> Result<Response> {
                 kind: ErrorKind::SessionNotAvailable,
                 ..
             }) if Instant::now() < deadline => tokio::time::sleep(POLL).await,
+            // Where the id of the request is known.
+            Err(error) if !matches!(error.kind, ErrorKind::Elsewhere(_)) => {
+                return Ok(Response::error(&error, call.activity_text()));
+            }
             answered => return answered,
         }
     }

@@ -138,6 +138,7 @@ pub async fn patch(
 ) -> Result<Response> {
     let container = call.container(db, coll)?;
     let key = partition_key(call, &container)?;
+    request::check_content_type(call.request)?;
     let body = request::body(payload).await?;
     let action = patch_action(Patch::from_json(&body)?)?;
     let id = addressed_id(&container, &place(&container, &key), coll, id).await?;
@@ -308,10 +309,7 @@ fn answer(
             }
             response
         }
-        Err(error) => Response::error(
-            &error,
-            text(call.request, &headers::ACTIVITY_ID).unwrap_or_default(),
-        ),
+        Err(error) => Response::error(&error, call.activity_text()),
     };
     container.budget.spend(response.charge);
     response.served_by(container, served);

@@ -64,7 +64,8 @@ pub fn check_version(request: &Request) -> Result<()> {
     }
 }
 
-/// An item is JSON; a client that says it sends something else is wrong about one of the two.
+/// Resources, batches and patches are JSON; a client that says it sends something else is wrong about one of the two. The types of patches begin
+/// like that of JSON.
 pub fn check_content_type(request: &Request) -> Result<()> {
     match text(request, &CONTENT_TYPE) {
         Some(value)
@@ -74,7 +75,7 @@ pub fn check_content_type(request: &Request) -> Result<()> {
                 .starts_with("application/json") =>
         {
             Err(Error::bad_request(format!(
-                "the content type '{}' is not application/json",
+                "the content type '{}' is not application/json; send the header 'content-type: application/json', or none",
                 json::shorten(value)
             )))
         }

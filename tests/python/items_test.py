@@ -1,6 +1,7 @@
 """Single items: create, upsert, read, replace, delete; system properties, etags, minimal answers, charges."""
 
 import json
+import re
 
 import pytest
 from azure.core import MatchConditions
@@ -322,3 +323,42 @@ def test_session_token_sent_back_is_honoured(node, container):
     assert bad.status == 400, bad
     unknown_range = node.raw("GET", docs(container, "1"), headers={**key_header("p"), "x-ms-session-token": "99:-1#5"})
     assert unknown_range.status == 200, unknown_range
+
+
+def test_errors_name_an_activity_id_whether_the_client_has_given_one_or_not(node, container):
+    headers = {"x-ms-documentdb-partitionkey": '["p"]'}
+    for given in ({}, {"x-ms-activity-id": "5f6a0d3e-0000-4000-8000-0123456789ab"}):
+        answer = node.raw("GET", f"/{container.container_link}/docs/missing", headers={**headers, **given})
+        assert answer.status == 404
+        named = re.search(r"ActivityId: ([0-9a-f-]{36}), bolide", answer.message)
+        assert named, answer.message
+        assert named[1] == answer.headers["x-ms-activity-id"]
+        assert named[1] == given.get("x-ms-activity-id", named[1])
+
+
+def test_every_json_body_has_one_rule_for_its_content_type(node, container):
+    database, link = container.container_link.rsplit("/colls", 1)[0], f"/{container.container_link}"
+    key = {"x-ms-documentdb-partitionkey": '["p"]'}
+    batch = {"x-ms-cosmos-is-batch-request": "True", "x-ms-cosmos-batch-atomic": "True"}
+    requests = [
+        ("POST", "/dbs", {"id": "content-type"}, {}),
+        ("POST", f"/{database}/colls", {"id": "content-type", "partitionKey": {"paths": ["/pk"], "kind": "Hash"}}, {}),
+        ("PUT", link, {"id": container.id, "partitionKey": {"paths": ["/pk"], "kind": "Hash"}}, {}),
+        ("POST", f"{link}/docs", {"id": "1", "pk": "p"}, key),
+        ("PUT", f"{link}/docs/1", {"id": "1", "pk": "p"}, key),
+        ("PATCH", f"{link}/docs/1", [{"op": "set", "path": "/n", "value": 1}], key),
+        ("POST", f"{link}/docs", [{"operationType": "Read", "id": "1"}], {**key, **batch}),
+    ]
+    try:
+        for method, path, body, headers in requests:
+            wrong = node.raw(method, path, headers={**headers, "content-type": "text/plain"}, body=body)
+            assert wrong.status == 400, (method, path, wrong)
+            assert "content type 'text/plain'" in wrong.message
+            for right in ("application/json", "application/json; charset=utf-8", None):
+                answer = node.raw(method, path, headers={**headers, "content-type": right}, body=body)
+                assert answer.status in (200, 201, 409), (method, path, right, answer)
+        patched = node.raw("PATCH", f"{link}/docs/1", headers={**key, "content-type": "application/json-patch+json"},
+                           body=[{"op": "set", "path": "/n", "value": 2}])  # fmt: skip
+        assert patched.status == 200, patched
+    finally:
+        node.raw("DELETE", "/dbs/content-type")
