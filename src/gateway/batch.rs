@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use actix_http::Payload;
 use actix_web::http::header::HeaderName;
+use bytes::Bytes;
 use futures_util::future::join_all;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
+    batch_answer::{self, Row},
     dispatch::Call,
     headers, items,
     request::{self, flag},
@@ -23,13 +25,15 @@ use crate::{
         patch::Patch,
     },
     router::{Answer, ContainerRoute, Router, actor::ChangeItems, session::Served},
-    shard::transaction::{self, Action, Done, Operation},
+    shard::{
+        answer::{AnswerBudget, Overflow},
+        host::Changes,
+        transaction::{self, Action, Done, Operation},
+    },
 };
 
 /// Operations of one batch.
 const BATCH_OPERATIONS_MAX: usize = 100;
-/// The result of an operation that was not carried out because of another one's failure.
-const NOT_DONE: &[u8] = br#"{"statusCode":424,"requestCharge":0}"#;
 
 pub async fn batch(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> Result<Response> {
     let container = call.container(db, coll)?;
@@ -70,57 +74,65 @@ async fn atomic(
         match operation_of(container, operation, &key) {
             Ok(operation) => parsed.push(operation),
             // What is wrong with one operation is that operation's result, and the others do not happen.
-            Err(error) => return Ok(rolled_back(container, count, place, &error, None)),
+            Err(error) => return rolled_back(container, count, place, error, None).await,
         }
     }
+    let budget = budget(call, Overflow::Fail);
     let request = ChangeItems {
         container,
         place: items::place(container, &key),
-        operations: parsed,
-        atomic: true,
-        bytes,
+        changes: Changes {
+            operations: parsed,
+            atomic: true,
+            bytes,
+            answer: Some(Arc::clone(&budget)),
+        },
     };
     let Answer {
         value: results,
         served,
     } = Router::change(request).await?;
-    if let Some((place, error)) = results
-        .iter()
-        .enumerate()
-        .find_map(|(place, result)| Some((place, result.as_ref().err()?)))
-    {
-        return Ok(rolled_back(container, count, place, error, Some(served)));
+    let mut done: Vec<Done> = Vec::with_capacity(count);
+    for (place, result) in results.into_iter().enumerate() {
+        match result {
+            Ok(one) => done.push(one),
+            Err(error) => return rolled_back(container, count, place, error, Some(served)).await,
+        }
     }
-    let minimal = request::wants_minimal(call.request);
-    let done: Vec<Done> = results.into_iter().flatten().collect();
     // An unmodified read is not a failure, but it is not a plain success either.
     let status = if done.iter().any(|done| done.status >= 300) {
         207
     } else {
         200
     };
-    Ok(finish(
-        container,
-        status,
-        done.iter().map(|done| success(done, minimal)),
-        charge::sum(done.iter().map(|done| done.charge)),
-        &served,
-    ))
+    let charge = charge::sum(done.iter().map(|done| done.charge));
+    let rows = done.into_iter().map(Row::Done).collect();
+    let body = batch_answer::body(rows, budget).await?;
+    Ok(finish(container, status, body, charge, &served))
 }
 
-fn rolled_back(
+/// The room for items in the answer.
+fn budget(call: &Call<'_>, overflow: Overflow) -> Arc<AnswerBudget> {
+    AnswerBudget::new(match request::wants_minimal(call.request) {
+        true => Overflow::Minimal,
+        false => overflow,
+    })
+}
+
+async fn rolled_back(
     container: &ContainerRoute,
     count: usize,
     failed: usize,
-    error: &Error,
+    error: Error,
     served: Option<Served>,
-) -> Response {
-    let results = (0..count).map(|place| match place == failed {
-        true => failure(error),
-        false => NOT_DONE.to_vec(),
-    });
+) -> Result<Response> {
+    let mut rows: Vec<Row> = (0..count).map(|_| Row::NotDone).collect();
+    if let Some(row) = rows.get_mut(failed) {
+        *row = Row::Failed(error);
+    }
     let served = served.unwrap_or_else(|| somewhere(container));
-    finish(container, 207, results, charge::REFUSED_WRITE, &served)
+    let body = batch_answer::body(rows, AnswerBudget::new(Overflow::Minimal)).await?;
+    Ok(finish(container, 207, body, charge::REFUSED_WRITE, &served))
 }
 
 /// For an answer that no range had a part in.
@@ -141,8 +153,9 @@ async fn bulk(
 ) -> Result<Response> {
     let count = operations.len();
     let share = bytes / count.max(1);
+    let budget = budget(call, Overflow::LeaveOut);
     let pending = operations.into_iter().map(|operation| {
-        let prepared = bulk_operation(container, operation, share);
+        let prepared = bulk_operation(container, operation, share, &budget);
         async move {
             let Answer { mut value, served } = Router::change(prepared?).await?;
             let result = value
@@ -157,7 +170,6 @@ async fn bulk(
         } else {
             join_all(pending).await
         };
-    let minimal = request::wants_minimal(call.request);
     let mut served_by = results.iter().flatten().map(|(_, served)| served);
     let mut served = served_by
         .next()
@@ -169,15 +181,14 @@ async fn bulk(
     } else {
         207
     };
-    let rows: Vec<_> = results
-        .iter()
-        .map(|result| match result {
-            Ok((done, _)) => success(done, minimal),
-            Err(error) => failure(error),
-        })
-        .chain((results.len()..count).map(|_| NOT_DONE.to_vec()))
-        .collect();
-    Ok(finish(container, status, rows.into_iter(), charge, &served))
+    let not_tried = (results.len()..count).map(|_| Row::NotDone);
+    let rows = results.into_iter().map(|result| match result {
+        Ok((done, _)) => Row::Done(done),
+        Err(error) => Row::Failed(error),
+    });
+    let rows = rows.chain(not_tried).collect();
+    let body = batch_answer::body(rows, budget).await?;
+    Ok(finish(container, status, body, charge, &served))
 }
 
 /// Carries out one after the other, up to the first that fails.
@@ -202,11 +213,12 @@ fn flag_is_off(call: &Call<'_>, name: &HeaderName) -> bool {
         .is_some_and(|value| value.trim().eq_ignore_ascii_case("false"))
 }
 
-fn bulk_operation(
-    container: &Arc<ContainerRoute>,
+fn bulk_operation<'c>(
+    container: &'c Arc<ContainerRoute>,
     operation: Value,
     bytes: usize,
-) -> Result<ChangeItems<'_>> {
+    budget: &Arc<AnswerBudget>,
+) -> Result<ChangeItems<'c>> {
     let definition = &container.container.definition.partition_key;
     let key = match operation.get("partitionKey") {
         Some(Value::String(text)) => definition.complete(PartitionKey::parse_header(text)?)?,
@@ -228,9 +240,12 @@ fn bulk_operation(
     Ok(ChangeItems {
         container,
         place: definition.place(&key),
-        operations,
-        atomic: true,
-        bytes,
+        changes: Changes {
+            operations,
+            atomic: true,
+            bytes,
+            answer: Some(Arc::clone(budget)),
+        },
     })
 }
 
@@ -346,53 +361,13 @@ fn draft(
     )
 }
 
-fn success(done: &Done, minimal: bool) -> Vec<u8> {
-    let mut row = format!(
-        "{{\"statusCode\":{},\"requestCharge\":{}",
-        done.status,
-        charge::format(done.charge)
-    )
-    .into_bytes();
-    if let Some(etag) = done.etag {
-        row.extend_from_slice(b",\"eTag\":");
-        json::write_string(&mut row, &etag.to_string());
-    }
-    if let Some(body) = done.body.as_ref().filter(|_| !minimal) {
-        row.extend_from_slice(b",\"resourceBody\":");
-        row.extend_from_slice(body);
-    }
-    row.push(b'}');
-    row
-}
-
-fn failure(error: &Error) -> Vec<u8> {
-    let (status, substatus, _) = error.kind.wire();
-    let mut row = Map::new();
-    row.insert("statusCode".into(), status.into());
-    row.insert("subStatusCode".into(), substatus.into());
-    row.insert("requestCharge".into(), charge::REFUSED_WRITE.into());
-    row.insert("message".into(), error.message.as_str().into());
-    if let Some(wait) = error.retry_after_ms {
-        row.insert("retryAfterMilliseconds".into(), wait.into());
-    }
-    Value::Object(row).to_string().into_bytes()
-}
-
 fn finish(
     container: &ContainerRoute,
     status: u16,
-    rows: impl Iterator<Item = Vec<u8>>,
+    body: Bytes,
     charge: f64,
     served: &Served,
 ) -> Response {
-    let mut body = vec![b'['];
-    for row in rows {
-        if body.len() > 1 {
-            body.push(b',');
-        }
-        body.extend_from_slice(&row);
-    }
-    body.push(b']');
     container.budget.spend(charge);
     let mut response = Response::new(status, body, charge);
     response.served_by(container, served);

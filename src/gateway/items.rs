@@ -29,10 +29,10 @@ use crate::{
         session::Served,
     },
     shard::{
-        host::Leader,
+        guard::Guard,
+        host::{Changes, Leader},
         transaction::{self, Action, Done, Operation},
     },
-    sql::Condition,
 };
 
 /// Items that a delete by partition key takes at a time.
@@ -146,13 +146,9 @@ pub async fn patch(
 }
 
 pub fn patch_action(patch: Patch) -> Result<Action> {
-    let condition = patch
-        .condition
-        .as_deref()
-        .map(Condition::parse)
-        .transpose()?
-        .map(Box::new);
-    Ok(Action::Patch { patch, condition })
+    let guard = patch.condition.as_deref().map(Guard::parse).transpose()?;
+    let guard = guard.map(Box::new);
+    Ok(Action::Patch { patch, guard })
 }
 
 pub async fn delete(call: &Call<'_>, db: &str, coll: &str, id: &str) -> Result<Response> {
@@ -231,9 +227,12 @@ pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<R
         let changes = ChangeItems {
             container: &container,
             place: place.clone(),
-            operations,
-            atomic: false,
-            bytes: 0,
+            changes: Changes {
+                operations,
+                atomic: false,
+                bytes: 0,
+                answer: None,
+            },
         };
         let Answer { value: results, .. } = Router::change(changes).await?;
         charge = charge::sum(
@@ -275,9 +274,12 @@ async fn change(
     let request = ChangeItems {
         container,
         place: place(container, key),
-        operations: vec![operation],
-        atomic: true,
-        bytes,
+        changes: Changes {
+            operations: vec![operation],
+            atomic: true,
+            bytes,
+            answer: None,
+        },
     };
     let Answer { mut value, served } = Router::change(request).await?;
     let result = value

@@ -3,6 +3,7 @@
 
 pub mod auth;
 mod batch;
+mod batch_answer;
 mod catalog;
 mod consistency;
 pub mod dispatch;

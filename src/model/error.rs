@@ -31,6 +31,8 @@ pub enum ErrorKind {
     RangeGone,
     /// An etag or a patch condition did not hold.
     PreconditionFailed,
+    /// The item changes too fast for the request; the same request may succeed at once.
+    RetryWith,
     /// The request or the item is larger than the limit.
     TooLarge,
     /// The container's throughput or the node's admission bound is exceeded.
@@ -67,6 +69,7 @@ impl ErrorKind {
             Self::RangeGone => (410, 1002, "Gone"),
             Self::PreconditionFailed => (412, 0, "PreconditionFailed"),
             Self::TooLarge => (413, 0, "RequestEntityTooLarge"),
+            Self::RetryWith => (449, 0, "RetryWith"),
             Self::TooManyRequests => (429, 3200, "TooManyRequests"),
             Self::Overloaded => (429, 3092, "TooManyRequests"),
             Self::Internal => (500, 0, "InternalServerError"),

@@ -20,8 +20,8 @@ use crate::{
     shard::{
         commit::Reply,
         feed::{self, FeedPage},
-        host::ShardHandle,
-        transaction::{Done, Operation},
+        host::{Changes, ShardHandle},
+        transaction::Done,
         view::{Page, PageItem},
     },
 };
@@ -57,10 +57,7 @@ pub struct ChangeItems<'a> {
     pub container: &'a ContainerRoute,
     /// Where the items of the partition key are kept.
     pub place: Epk,
-    pub operations: Vec<Operation>,
-    pub atomic: bool,
-    /// Size of the request, for admission.
-    pub bytes: usize,
+    pub changes: Changes,
 }
 
 /// Point operations on shards of this node are forwarded by a call, not by a message: the router shares its thread with the gateway
@@ -94,16 +91,14 @@ impl Router {
         let ChangeItems {
             container,
             place,
-            operations,
-            atomic,
-            bytes,
+            changes,
         } = request;
         let shard = container.shard_of(&place)?;
         let Reply {
             results,
             lsn,
             range_id,
-        } = shard.perform(place, operations, atomic, bytes).await?;
+        } = shard.perform(place, changes).await?;
         Ok(Answer {
             value: results,
             served: Served::by(range_id, lsn),

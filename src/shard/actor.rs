@@ -7,10 +7,12 @@ use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::{
+    answer::AnswerBudget,
     command::{Change, Command, LaneCursors},
     commit::{self, CommitLog, Group, Reply, Solo, Waiting},
     generation::IndexState,
     groups::Gathering,
+    guard,
     index_work::IndexWork,
     indexing::Indexing,
     leadership::Place,
@@ -19,7 +21,7 @@ use super::{
     replica::{Replica, ReplicatedLog},
     split_work::{ClearWork, Holding},
     state::ShardState,
-    transaction::{Operation, Transaction},
+    transaction::{Action, Operation, Transaction},
     view::ShardView,
     weight::Weight,
 };
@@ -27,9 +29,10 @@ use crate::{
     model::{
         epk::Epk,
         error::{Error, Result},
+        item::Etag,
         ttl::{DefaultTtl, ExpiryRules},
     },
-    store::EngineError,
+    store::{EngineError, document::Stored, keys},
 };
 
 /// How often the purger looks at the clock.
@@ -48,6 +51,10 @@ pub struct Perform {
     /// All or nothing; otherwise each operation stands alone.
     pub atomic: bool,
     pub reply: oneshot::Sender<Result<Reply>>,
+    /// Takes the operations back, without a reply, if conditions of theirs were judged by versions that are not the newest any more.
+    pub stale: Option<oneshot::Sender<Vec<Operation>>>,
+    /// The room for items in the answer; `None`: as much as there is.
+    pub answer: Option<Arc<AnswerBudget>>,
 }
 
 /// Changes the container's default time to live at a second that is the same for all its shards, unless that is in the past.
@@ -202,19 +209,27 @@ impl Shard {
             operations,
             atomic,
             reply,
+            stale,
+            answer,
         } = request;
         if let Err(error) = self.check_writable() {
             let _ = reply.send(Err(error));
+            return;
+        }
+        if let Some(stale) = stale
+            && guard::is_stale(&operations, |id| self.newest_etag(&place, id))
+        {
+            let _ = stale.send(operations);
             return;
         }
         self.indexer.requests += 1;
         let before = self.decided.lsn;
         let mut results = Vec::with_capacity(operations.len());
         if atomic {
-            self.transact(&place, operations, &mut results);
+            self.transact(&place, operations, answer.as_deref(), &mut results);
         } else {
             for operation in operations {
-                self.transact(&place, vec![operation], &mut results);
+                self.transact(&place, vec![operation], answer.as_deref(), &mut results);
             }
         }
         let waiting = Waiting {
@@ -231,11 +246,19 @@ impl Shard {
         }
     }
 
+    /// The etag of the newest version of an item, committed or not.
+    fn newest_etag(&self, place: &Epk, id: &str) -> Option<Etag> {
+        let key = keys::document(place, id);
+        let stored = self.overlay.get(&self.view.engine, &key).ok()??;
+        Stored::decode(stored).map(|stored| stored.header.etag)
+    }
+
     /// Decides the operations as one transaction and stages it, unless one of them fails.
     fn transact(
         &mut self,
         place: &Epk,
         operations: Vec<Operation>,
+        answer: Option<&AnswerBudget>,
         results: &mut Vec<Result<super::transaction::Done>>,
     ) {
         let ts = self.view.clock.now().max(self.decided.ts);
@@ -256,10 +279,15 @@ impl Shard {
             changes: Vec::with_capacity(operations.len()),
             writes: Vec::with_capacity(operations.len()),
             weight: Weight::default(),
+            condition_steps_left: guard::ACTOR_CONDITION_STEPS_MAX,
         };
         let mut failed = false;
         for operation in operations {
-            let result = transaction.perform(operation);
+            let reads = matches!(operation.action, Action::Read);
+            let mut result = transaction.perform(operation);
+            if let Some(answer) = answer {
+                result = result.and_then(|done| answer.admit(done, reads));
+            }
             failed |= result.is_err();
             results.push(result);
             if failed {
@@ -287,7 +315,7 @@ impl Shard {
         self.stage_index(&changes);
         for change in &changes {
             if let Change::Put { value, .. } = change
-                && let Some(stored) = crate::store::document::Stored::decode(value)
+                && let Some(stored) = Stored::decode(value)
             {
                 let header = stored.header;
                 let inherits =

@@ -1,6 +1,7 @@
 //! The shards of a node: opens them on a fixed set of arbiters, rebuilds an actor that panicked, bounds what may wait for one.
 
 mod handle;
+mod perform;
 
 use std::{
     collections::HashSet,
@@ -18,6 +19,7 @@ use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use handle::closed;
+pub use perform::Changes;
 
 use super::{
     actor::{ChangeDefaultTtl, Close, Farewell, Shard, Wake},

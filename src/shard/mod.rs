@@ -6,6 +6,7 @@
 //! answers them on the caller's thread from what is committed.
 
 pub mod actor;
+pub mod answer;
 pub mod check;
 pub mod command;
 pub mod commit;
@@ -14,6 +15,7 @@ pub mod feed;
 pub mod freshness;
 pub mod generation;
 mod groups;
+pub mod guard;
 pub mod heritage;
 pub mod host;
 pub mod index_work;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::{
     command::{Change, Superseded},
     facts::ShardFacts,
+    guard::Guard,
     indexing::{Indexing, Version},
     overlay::Overlay,
     weight::Weight,
@@ -23,7 +24,6 @@ use crate::{
         rid,
         ttl::ExpiryRules,
     },
-    sql::Condition,
     store::{
         Engine, EngineError,
         document::{self, Header, Stored, VersionRef},
@@ -47,7 +47,7 @@ pub enum Action {
     Replace(Draft),
     Patch {
         patch: Patch,
-        condition: Option<Box<Condition>>,
+        guard: Option<Box<Guard>>,
     },
     Delete,
     Read,
@@ -92,6 +92,8 @@ pub struct Transaction<'a> {
     /// Values of engine keys that the changes so far have set, newest last.
     pub writes: Vec<(Bytes, Option<Bytes>)>,
     pub weight: Weight,
+    /// What conditions of patches may take of the actor's thread.
+    pub condition_steps_left: u64,
 }
 
 /// A document as it stands before an operation.
@@ -147,7 +149,7 @@ impl Transaction<'_> {
                     self.rename(current, draft)
                 }
             }
-            Action::Patch { patch, condition } => {
+            Action::Patch { patch, guard } => {
                 let live = current
                     .live
                     .as_ref()
@@ -157,7 +159,7 @@ impl Transaction<'_> {
                     operation.if_match.as_ref(),
                     operation.if_none_match.as_ref(),
                 )?;
-                let draft = self.patched(live, &patch, condition.as_deref())?;
+                let draft = self.patched(live, &patch, guard.as_deref())?;
                 self.put(current, draft, 200)
             }
             Action::Delete => {
@@ -239,24 +241,18 @@ impl Transaction<'_> {
     }
 
     fn patched(
-        &self,
+        &mut self,
         live: &Stored<Bytes>,
         patch: &Patch,
-        condition: Option<&Condition>,
+        guard: Option<&Guard>,
     ) -> Result<Draft> {
-        let mut object = json::parse_object(live.body())?;
-        if let Some(condition) = condition {
-            let item = Value::Object(object);
-            if !condition.holds(&item)? {
-                return Err(Error::precondition_failed(
-                    "the condition of the patch does not hold for the item",
-                ));
-            }
-            let Value::Object(back) = item else {
-                return Err(Error::internal("a stored item is not an object"));
-            };
-            object = back;
+        if let Some(guard) = guard {
+            let (etag, steps_left) = (live.header.etag, &mut self.condition_steps_left);
+            guard.check(etag, self.ts, steps_left, || {
+                json::parse_object(live.body()).map(Value::Object)
+            })?;
         }
+        let mut object = json::parse_object(live.body())?;
         patch.apply(&mut object, &self.facts.partition_key_paths)?;
         draft(&object, &self.facts.unique_keys, None)
     }

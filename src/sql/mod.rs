@@ -39,7 +39,7 @@ pub use execute::{Execution, FinishedRow, Partial, TermAggregate, TermResult, co
 pub use functions::{Cap, Geometry, Vector};
 pub use partition::PartitionKeys;
 pub use plan::{Features, Plan, plan};
-pub use query::{Condition, ItemRows, OffsetLimit, Query, Row, Shape};
+pub use query::{Condition, ConditionOutcome, ItemRows, OffsetLimit, Query, Row, Shape};
 pub use stored_item::ItemReader;
 pub use wanted::Wanted;
 

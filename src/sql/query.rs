@@ -405,14 +405,30 @@ impl Condition {
         Query::new(Arc::new(syntax), text, &[], &ComputedProperties::default()).map(Self)
     }
 
-    /// Sets the time of evaluation: milliseconds since 1970.
-    #[must_use]
-    pub fn at(mut self, now_ms: i64) -> Self {
-        self.0.now_ms = now_ms;
-        self
+    /// Evaluates the condition for an item with a budget of steps. `now_ms` is the time of evaluation: milliseconds since 1970.
+    pub fn evaluate(&self, item: &Value, now_ms: i64, steps_max: u64) -> Result<ConditionOutcome> {
+        let rows = ItemRows {
+            query: &self.0,
+            context: Context::with_steps(now_ms, steps_max),
+        };
+        match rows.matches(item) {
+            Ok(holds) => Ok(ConditionOutcome::Done {
+                holds,
+                steps: steps_max - rows.context.steps_left(),
+            }),
+            Err(_) if rows.context.is_overdrawn() => Ok(ConditionOutcome::OutOfSteps),
+            Err(error) => Err(error),
+        }
     }
+}
 
-    pub fn holds(&self, item: &Value) -> Result<bool> {
-        self.0.matches(item)
-    }
+/// How the evaluation of a condition ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionOutcome {
+    Done {
+        holds: bool,
+        steps: u64,
+    },
+    /// It needs more steps than it was given.
+    OutOfSteps,
 }

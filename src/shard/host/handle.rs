@@ -13,19 +13,16 @@ use super::{Leader, Link, ShardHandle, ShardHost, group_of, release, start_actor
 use crate::{
     cluster::NodeId,
     model::{
-        epk::Epk,
         error::{Error, ErrorKind, Result},
         indexing_policy::IndexingPolicy,
         ttl::DefaultTtl,
     },
     shard::{
         actor::{ChangeDefaultTtl, Close, Perform, Shard, Wake},
-        commit::Reply,
         facts::ShardFacts,
         index_work::ChangeIndex,
         leadership::{Follow, Lead},
         replica::Replica,
-        transaction::Operation,
         view::ShardView,
     },
     store::EngineError,
@@ -245,7 +242,7 @@ impl ShardHandle {
         self.requests_under_way.load(Ordering::Relaxed)
     }
 
-    fn admit(&self, bytes: usize) -> Result<Permit<'_>> {
+    pub(super) fn admit(&self, bytes: usize) -> Result<Permit<'_>> {
         let permit = Permit {
             handle: self,
             bytes,
@@ -270,65 +267,6 @@ impl ShardHandle {
             return Err(error);
         }
         Ok(permit)
-    }
-
-    /// Carries out changes to items of one partition key; answers when they are durable.
-    pub async fn perform(
-        &self,
-        place: Epk,
-        operations: Vec<Operation>,
-        atomic: bool,
-        bytes: usize,
-    ) -> Result<Reply> {
-        if self.closed.load(Ordering::SeqCst) {
-            return match self.heir(&place) {
-                Some(heir) => Box::pin(heir.perform(place, operations, atomic, bytes)).await,
-                None => Err(closed()),
-            };
-        }
-        let _permit = self.admit(bytes)?;
-        let (reply, answer) = oneshot::channel();
-        let request = Perform {
-            place,
-            operations,
-            atomic,
-            reply,
-        };
-        let refused = match &**self.link.load() {
-            Link::Up {
-                view,
-                address,
-                leader: Leader::Here,
-            } => {
-                if view.intake.push(request) {
-                    address.do_send(Wake);
-                }
-                None
-            }
-            Link::Up {
-                leader: Leader::Elsewhere(node),
-                ..
-            } => {
-                // A replica that waits to be filled does not know who leads; the others do.
-                let peers = self.replica().filter(|replica| !replica.is_filled());
-                return Err(match (node, peers) {
-                    (None, Some(_)) => self.elsewhere(&self.peers),
-                    (node, _) => Error::elsewhere(*node),
-                });
-            }
-            Link::Remote(nodes) => return Err(self.elsewhere(nodes)),
-            Link::Down(error) => Some((request, error.clone())),
-        };
-        if let Some((request, error)) = refused {
-            let Perform {
-                place, operations, ..
-            } = request;
-            return match self.heir(&place) {
-                Some(heir) => Box::pin(heir.perform(place, operations, atomic, bytes)).await,
-                None => Err(error),
-            };
-        }
-        answer.await.map_err(|_| self.restarting())?
     }
 
     /// Changes the default time to live; in force when this returns.
@@ -500,7 +438,7 @@ impl ShardHandle {
         }
     }
 
-    fn restarting(&self) -> Error {
+    pub(super) fn restarting(&self) -> Error {
         Error::unavailable(format!(
             "partition key range {} is restarting; whether the write was kept is not known",
             self.facts.range_id

@@ -33,6 +33,7 @@ use crate::{
         commit::{self, CommitLog, Group, OnCommitted, Reply},
         facts::ShardFacts,
         feed,
+        guard::{self, Guard},
         index_work::ChangeIndex,
         state::ShardState,
         transaction::{self, Action, Done, Operation},
@@ -112,6 +113,8 @@ pub enum Want {
     Upsert(Value),
     Replace(Value),
     Patch(String, Value),
+    /// A patch on a condition.
+    PatchIf(String, Value, String),
     Delete(String),
     Read(String),
     /// A replace on the condition that the etag is this one.
@@ -127,13 +130,13 @@ impl Want {
             Self::Replace(body) => operation(&id(body), Action::Replace(draft(body, facts))),
             Self::Patch(id, operations) => {
                 let patch = Patch::from_value(operations.clone()).expect("a legal patch");
-                operation(
-                    id,
-                    Action::Patch {
-                        patch,
-                        condition: None,
-                    },
-                )
+                operation(id, Action::Patch { patch, guard: None })
+            }
+            Self::PatchIf(id, operations, condition) => {
+                let patch = Patch::from_value(operations.clone()).expect("a legal patch");
+                let guard = Guard::parse(condition).expect("a legal condition");
+                let guard = Some(Box::new(guard));
+                operation(id, Action::Patch { patch, guard })
             }
             Self::Delete(id) => operation(id, Action::Delete),
             Self::Read(id) => operation(id, Action::Read),
@@ -340,16 +343,35 @@ impl Bench {
 
     /// Hands a request to the actor and commits nothing.
     pub fn send(&mut self, key: u8, wants: &[Want], atomic: bool) -> Answer {
+        let operations = wants.iter().map(|want| want.operation(&self.facts));
+        let operations = operations.collect();
+        self.send_operations(key, operations, atomic, None)
+    }
+
+    /// The operations, with conditions that are judged against what is committed.
+    pub fn judged(&self, key: u8, wants: &[Want]) -> Vec<Operation> {
+        let operations = wants.iter().map(|want| want.operation(&self.facts));
+        let mut operations: Vec<_> = operations.collect();
+        guard::judge(&self.view, &epk(key), &mut operations);
+        operations
+    }
+
+    /// Hands operations to the actor, which may give them back, and commits nothing.
+    pub fn send_operations(
+        &mut self,
+        key: u8,
+        operations: Vec<Operation>,
+        atomic: bool,
+        stale: Option<oneshot::Sender<Vec<Operation>>>,
+    ) -> Answer {
         let (reply, answer) = oneshot::channel();
-        let operations = wants
-            .iter()
-            .map(|want| want.operation(&self.facts))
-            .collect();
         let request = Perform {
             place: epk(key),
             operations,
             atomic,
             reply,
+            stale,
+            answer: None,
         };
         self.view.intake.push(request);
         self.shard.take_requests(&mut self.context);
@@ -502,6 +524,8 @@ impl Bench {
             operations: vec![Want::Create(body).operation(&self.facts)],
             atomic: true,
             reply,
+            stale: None,
+            answer: None,
         };
         self.view.intake.push(request);
         self.shard.take_requests(&mut self.context);

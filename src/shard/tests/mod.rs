@@ -6,6 +6,7 @@ mod bench;
 mod commits;
 mod damage;
 mod feeds;
+mod guards;
 mod histories;
 mod index_changes;
 mod index_queries;

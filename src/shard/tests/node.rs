@@ -21,7 +21,7 @@ use crate::{
     model::{epk::EpkRange, error::Result, indexing_policy::IndexingPolicy, ttl::DefaultTtl},
     shard::{
         commit::Reply,
-        host::{Admission, Groups, ShardHandle, ShardHost},
+        host::{Admission, Changes, Groups, ShardHandle, ShardHost},
     },
 };
 
@@ -145,7 +145,13 @@ pub fn in_memory() -> TempDir {
 
 pub async fn perform(shard: &ShardHandle, want: Want) -> Result<Reply> {
     let operations = vec![want.operation(&shard.facts)];
-    shard.perform(epk(1), operations, true, 100).await
+    let changes = Changes {
+        operations,
+        atomic: true,
+        bytes: 100,
+        answer: None,
+    };
+    shard.perform(epk(1), changes).await
 }
 
 /// Carries out one operation, again while the shard is being rebuilt; the status.

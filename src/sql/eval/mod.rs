@@ -28,6 +28,9 @@ pub enum Flow {
     Enough,
 }
 
+/// Operands of one condition, or elements of an array that a function looks at, that count as one step.
+pub const PARTS_PER_STEP: u64 = 8;
+
 pub static TRUE: Value = Value::Bool(true);
 pub static FALSE: Value = Value::Bool(false);
 
@@ -65,11 +68,11 @@ pub fn truth(node: &Node, scope: &Scope<'_>, context: &Context) -> Result<Option
         Node::Unary(UnaryOp::Not, operand) => Ok(truth(operand, scope, context)?.map(|t| !t)),
         Node::Binary(op, left, right) if operators::is_comparison(*op) => {
             if let (Some(left), Some(right)) = (borrowed(left, scope), borrowed(right, scope)) {
-                return Ok(operators::compare(*op, left, right));
+                return compare(*op, left, right, context);
             }
             let left = eval(left, scope, context)?;
             let right = eval(right, scope, context)?;
-            Ok(operators::compare(*op, left.as_deref(), right.as_deref()))
+            compare(*op, left.as_deref(), right.as_deref(), context)
         }
         Node::Between { not, operands } => {
             let [value, low, high] = operands.as_ref();
@@ -77,8 +80,8 @@ pub fn truth(node: &Node, scope: &Scope<'_>, context: &Context) -> Result<Option
             let low = eval(low, scope, context)?;
             let high = eval(high, scope, context)?;
             let value = value.as_deref();
-            let above = operators::compare(BinaryOp::GreaterOrEqual, value, low.as_deref());
-            let below = operators::compare(BinaryOp::LessOrEqual, value, high.as_deref());
+            let above = compare(BinaryOp::GreaterOrEqual, value, low.as_deref(), context)?;
+            let below = compare(BinaryOp::LessOrEqual, value, high.as_deref(), context)?;
             let inside = match (above, below) {
                 (Some(false), _) | (_, Some(false)) => Some(false),
                 (Some(true), Some(true)) => Some(true),
@@ -105,6 +108,7 @@ pub fn truth(node: &Node, scope: &Scope<'_>, context: &Context) -> Result<Option
             let Some(needle) = needle.as_deref() else {
                 return Ok(None);
             };
+            context.charge(items.len() as u64 / PARTS_PER_STEP)?;
             for item in items {
                 if eval(item, scope, context)?.is_some_and(|item| equal(&item, needle)) {
                     return Ok(Some(!not));
@@ -138,6 +142,32 @@ pub fn truth(node: &Node, scope: &Scope<'_>, context: &Context) -> Result<Option
     }
 }
 
+/// Charges for values whose comparison takes long.
+fn compare(
+    op: BinaryOp,
+    left: Option<&Value>,
+    right: Option<&Value>,
+    context: &Context,
+) -> Result<Option<bool>> {
+    match (left, right) {
+        (Some(Value::String(left)), Some(Value::String(right))) => {
+            context.charge_bytes(left.len().min(right.len()) / PARTS_PER_STEP as usize)?;
+        }
+        (Some(left @ Value::Array(items)), Some(Value::Array(others)))
+            if items.len() == others.len() =>
+        {
+            context.charge_bytes(size(left))?;
+        }
+        (Some(left @ Value::Object(parts)), Some(Value::Object(others)))
+            if parts.len() == others.len() =>
+        {
+            context.charge_bytes(size(left))?;
+        }
+        _ => {}
+    }
+    Ok(operators::compare(op, left, right))
+}
+
 /// AND (`neutral` true) and OR (`neutral` false): the other value decides at once, then undefined.
 fn all(
     operands: &[Node],
@@ -145,6 +175,7 @@ fn all(
     scope: &Scope<'_>,
     context: &Context,
 ) -> Result<Option<bool>> {
+    context.charge(operands.len() as u64 / PARTS_PER_STEP)?;
     let mut result = Some(neutral);
     for operand in operands {
         match truth(operand, scope, context)? {
@@ -357,8 +388,9 @@ pub fn rows(
     context: &Context,
     visit: &mut dyn FnMut(&Scope<'_>) -> Result<Flow>,
 ) -> Result<Flow> {
+    // Also for a row that a later source leaves out.
+    context.charge(1)?;
     let Some((source, rest)) = sources.split_first() else {
-        context.charge(1)?;
         return visit(scope);
     };
     let mut bind = |value: &Value| -> Result<Flow> {

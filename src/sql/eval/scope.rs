@@ -79,22 +79,30 @@ impl<'a> Scope<'a> {
 pub struct Context {
     /// Milliseconds since 1970.
     pub now_ms: i64,
+    steps_max: u64,
     steps_left: Cell<u64>,
     /// The guard is asked when fewer steps than this are left.
     check_below: Cell<u64>,
-    steps_max: u64,
     guard: Option<Arc<dyn Guard>>,
+    /// Whether more steps were needed than there are.
+    overdrawn: Cell<bool>,
     random: Cell<u64>,
 }
 
 impl Context {
     pub fn new(now_ms: i64) -> Self {
+        Self::with_steps(now_ms, STEPS_PER_ITEM_MAX)
+    }
+
+    /// One with a budget of its own for each item.
+    pub fn with_steps(now_ms: i64, steps_max: u64) -> Self {
         Self {
             now_ms,
-            steps_left: Cell::new(STEPS_PER_ITEM_MAX),
+            steps_max,
+            steps_left: Cell::new(steps_max),
             check_below: Cell::new(0),
-            steps_max: STEPS_PER_ITEM_MAX,
             guard: None,
+            overdrawn: Cell::new(false),
             random: Cell::new(now_ms.unsigned_abs()),
         }
     }
@@ -124,6 +132,11 @@ impl Context {
         self.steps_left.get()
     }
 
+    /// Whether an evaluation was broken off because it needed more steps than there are.
+    pub fn is_overdrawn(&self) -> bool {
+        self.overdrawn.get()
+    }
+
     pub fn charge(&self, steps: u64) -> Result<()> {
         match self.steps_left.get().checked_sub(steps) {
             Some(left) => {
@@ -134,10 +147,13 @@ impl Context {
                 }
                 Ok(())
             }
-            None => Err(Error::bad_request(format!(
-                "the query needs more than {} steps for one item; narrow its joins and subqueries",
-                self.steps_max
-            ))),
+            None => {
+                self.overdrawn.set(true);
+                Err(Error::bad_request(format!(
+                    "the query needs more than {} steps for one item; narrow its joins and subqueries",
+                    self.steps_max
+                )))
+            }
         }
     }
 

@@ -3,15 +3,15 @@
 use super::{Arguments, Function, MANY, function, owned};
 use crate::model::error::Result;
 use crate::sql::compare::{canonical_key, compare_defined, equal};
-use crate::sql::eval::{Context, Evaluated, boolean, size};
+use crate::sql::eval::{Context, Evaluated, PARTS_PER_STEP, boolean, size};
 use crate::sql::number;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 pub const FUNCTIONS: &[Function] = &[
-    function("ARRAY_AVG", 1, 1, |a, _| {
-        Ok(numbers(a).filter(|n| !n.is_empty()).and_then(|n| {
+    function("ARRAY_AVG", 1, 1, |a, c| {
+        Ok(numbers(a, c)?.filter(|n| !n.is_empty()).and_then(|n| {
             #[expect(clippy::cast_precision_loss, reason = "far below 2^53 elements")]
             let count = n.len() as f64;
             number::value(n.iter().sum::<f64>() / count).map(Cow::Owned)
@@ -28,12 +28,14 @@ pub const FUNCTIONS: &[Function] = &[
     function("ARRAY_LENGTH", 1, 1, |a, _| {
         Ok(a.array(0).and_then(|items| owned(items.len())))
     }),
-    function("ARRAY_MAX", 1, 1, |a, _| Ok(extreme(a, true))),
-    function("ARRAY_MEDIAN", 1, 1, |a, _| Ok(numbers(a).and_then(median))),
-    function("ARRAY_MIN", 1, 1, |a, _| Ok(extreme(a, false))),
+    function("ARRAY_MAX", 1, 1, |a, c| extreme(a, c, true)),
+    function("ARRAY_MEDIAN", 1, 1, |a, c| {
+        Ok(numbers(a, c)?.and_then(median))
+    }),
+    function("ARRAY_MIN", 1, 1, |a, c| extreme(a, c, false)),
     function("ARRAY_SLICE", 2, 3, slice),
-    function("ARRAY_SUM", 1, 1, |a, _| {
-        Ok(numbers(a).and_then(|n| number::value(n.iter().sum()).map(Cow::Owned)))
+    function("ARRAY_SUM", 1, 1, |a, c| {
+        Ok(numbers(a, c)?.and_then(|n| number::value(n.iter().sum()).map(Cow::Owned)))
     }),
     function("CHOOSE", 2, MANY, choose),
     function("OBJECTTOARRAY", 1, 3, object_to_array),
@@ -50,12 +52,16 @@ pub const FUNCTIONS: &[Function] = &[
 ];
 
 /// The elements, if all are numbers.
-fn numbers(arguments: &Arguments<'_>) -> Option<Vec<f64>> {
+fn numbers(arguments: &Arguments<'_>, context: &Context) -> Result<Option<Vec<f64>>> {
+    let Some(items) = arguments.array(0) else {
+        return Ok(None);
+    };
+    context.charge(items.len() as u64 / PARTS_PER_STEP)?;
     let number = |value: &Value| match value {
         Value::Number(number) => Some(number::to_f64(number)),
         _ => None,
     };
-    arguments.array(0)?.iter().map(number).collect()
+    Ok(items.iter().map(number).collect())
 }
 
 fn median<'a>(mut numbers: Vec<f64>) -> Evaluated<'a> {
@@ -71,10 +77,17 @@ fn median<'a>(mut numbers: Vec<f64>) -> Evaluated<'a> {
 }
 
 /// The greatest or least in the total order; undefined with an array or object among them.
-fn extreme<'a>(arguments: &Arguments<'a>, greatest: bool) -> Evaluated<'a> {
-    let items = arguments.array(0)?;
+fn extreme<'a>(
+    arguments: &Arguments<'a>,
+    context: &Context,
+    greatest: bool,
+) -> Result<Evaluated<'a>> {
+    let Some(items) = arguments.array(0) else {
+        return Ok(None);
+    };
+    context.charge(items.len() as u64 / PARTS_PER_STEP)?;
     if items.iter().any(|item| item.is_array() || item.is_object()) {
-        return None;
+        return Ok(None);
     }
     let by = |a: &&Value, b: &&Value| compare_defined(a, b);
     let found = if greatest {
@@ -82,7 +95,7 @@ fn extreme<'a>(arguments: &Arguments<'a>, greatest: bool) -> Evaluated<'a> {
     } else {
         items.iter().min_by(by)
     };
-    found.and_then(|value| owned(value.clone()))
+    Ok(found.and_then(|value| owned(value.clone())))
 }
 
 fn concat<'a>(arguments: &mut Arguments<'a>, context: &Context) -> Result<Evaluated<'a>> {

@@ -1,5 +1,5 @@
 use super::{check, check_with, refusal};
-use crate::sql::{Condition, Query};
+use crate::sql::{Condition, ConditionOutcome, Query};
 use serde_json::{Value, json};
 
 fn people() -> Value {
@@ -293,7 +293,11 @@ fn conditions_of_patches() {
         if text.contains("join") {
             assert!(parsed.is_err());
         } else {
-            assert_eq!(parsed.unwrap().holds(&item).unwrap(), holds, "{text}");
+            let evaluated = parsed.unwrap().evaluate(&item, 0, 10).unwrap();
+            assert!(
+                matches!(evaluated, ConditionOutcome::Done { holds: found, .. } if found == holds),
+                "{text}: {evaluated:?}"
+            );
         }
     }
     assert!(Condition::parse("where c.n = 5").is_err());
@@ -411,4 +415,34 @@ fn a_join_product_runs_out_of_steps() {
     .unwrap();
     let error = query.execute([item].into_iter()).unwrap_err();
     assert!(error.message.contains("steps"), "{error}");
+}
+
+#[test]
+fn no_condition_works_for_long_without_steps() {
+    let numbers: Vec<u32> = (0..3_000).collect();
+    let text = "x".repeat(100_000);
+    let same = text.clone();
+    let item = json!({"id": "1", "numbers": numbers, "text": text, "same": same});
+    let wide = vec!["c.id = '2'"; 2_000].join(" OR ");
+    let list = vec!["c.none"; 2_000].join(", ");
+    for condition in [
+        // A last source without rows.
+        "EXISTS(SELECT VALUE 1 FROM a IN c.numbers JOIN b IN c.numbers JOIN z IN b.none)"
+            .to_owned(),
+        // Work that each row repeats.
+        "EXISTS(SELECT VALUE 1 FROM a IN c.numbers WHERE ARRAY_SUM(c.numbers) = -1)".to_owned(),
+        "EXISTS(SELECT VALUE 1 FROM a IN c.numbers WHERE ARRAY_MAX(c.numbers) = -1)".to_owned(),
+        "EXISTS(SELECT VALUE 1 FROM a IN c.numbers WHERE c.numbers != c.numbers)".to_owned(),
+        "EXISTS(SELECT VALUE 1 FROM a IN c.numbers WHERE c.text != c.same)".to_owned(),
+        "EXISTS(SELECT VALUE 1 FROM a IN c.numbers WHERE CONTAINS(c.text, 'y'))".to_owned(),
+        "EXISTS(SELECT VALUE 1 FROM a IN c.numbers WHERE STRINGEQUALS(c.text, 'y', true))"
+            .to_owned(),
+        format!("EXISTS(SELECT VALUE 1 FROM a IN c.numbers WHERE {wide})"),
+        format!("EXISTS(SELECT VALUE 1 FROM a IN c.numbers WHERE a IN ({list}))"),
+    ] {
+        let parsed = Condition::parse(&format!("FROM c WHERE {condition}")).unwrap();
+        let outcome = parsed.evaluate(&item, 0, 100_000).unwrap();
+        let start: String = condition.chars().take(80).collect();
+        assert_eq!(outcome, ConditionOutcome::OutOfSteps, "{start}");
+    }
 }

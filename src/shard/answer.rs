@@ -1,0 +1,174 @@
+//! The bytes of items in the answer to a batch: bounded for one answer as pages are, and for all answers in flight together.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use super::transaction::Done;
+use crate::model::error::{Error, ErrorKind, Result};
+
+/// Items in the answer to one batch.
+pub const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Items in the answers to all batches that are decided, put together or being sent.
+pub const ANSWERS_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How long a client should wait when too many answers are in flight.
+const RETRY_MS: u32 = 100;
+
+/// What happens to an item for which the answer has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overflow {
+    /// The operation fails, and the transaction with it.
+    Fail,
+    /// A read fails; a write is answered without its item.
+    LeaveOut,
+    /// No items are wanted at all.
+    Minimal,
+}
+
+/// The room for items in the answer to one batch. What it takes is given back when the answer is gone.
+#[derive(Debug)]
+pub struct AnswerBudget {
+    overflow: Overflow,
+    taken: AtomicUsize,
+    in_flight: &'static AtomicUsize,
+}
+
+impl AnswerBudget {
+    pub fn new(overflow: Overflow) -> Arc<Self> {
+        static IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
+        Arc::new(Self {
+            overflow,
+            taken: AtomicUsize::new(0),
+            in_flight: &IN_FLIGHT,
+        })
+    }
+
+    /// Bytes of items that the answer has.
+    pub fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Makes room for the item in the result of an operation, or decides what becomes of it.
+    pub fn admit(&self, mut done: Done, reads: bool) -> Result<Done> {
+        let Some(body) = &done.body else {
+            return Ok(done);
+        };
+        if self.overflow == Overflow::Minimal {
+            done.body = None;
+            return Ok(done);
+        }
+        match self.take(body.len()) {
+            Err(_) if self.overflow == Overflow::LeaveOut && !reads => done.body = None,
+            taken => taken?,
+        }
+        Ok(done)
+    }
+
+    fn take(&self, bytes: usize) -> Result<()> {
+        let taken = self.taken.fetch_add(bytes, Ordering::Relaxed);
+        if taken + bytes > ANSWER_BYTES_MAX {
+            self.taken.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!(
+                    "the items in the answer to the batch have more than {ANSWER_BYTES_MAX} bytes; read fewer of them at a time"
+                ),
+            ));
+        }
+        let in_flight = self.in_flight.fetch_add(bytes, Ordering::Relaxed);
+        if in_flight + bytes > ANSWERS_BYTES_MAX {
+            self.in_flight.fetch_sub(bytes, Ordering::Relaxed);
+            self.taken.fetch_sub(bytes, Ordering::Relaxed);
+            let mut error = Error::new(
+                ErrorKind::Overloaded,
+                format!(
+                    "the answers to batches in flight have more than {ANSWERS_BYTES_MAX} bytes"
+                ),
+            );
+            error.retry_after_ms = Some(RETRY_MS);
+            return Err(error);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for AnswerBudget {
+    fn drop(&mut self) {
+        self.in_flight.fetch_sub(self.taken(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    const LARGE: usize = ANSWER_BYTES_MAX / 2;
+
+    fn budget(overflow: Overflow) -> AnswerBudget {
+        sharing(overflow, Box::leak(Box::default()))
+    }
+
+    fn sharing(overflow: Overflow, in_flight: &'static AtomicUsize) -> AnswerBudget {
+        AnswerBudget {
+            overflow,
+            taken: AtomicUsize::new(0),
+            in_flight,
+        }
+    }
+
+    fn done() -> Done {
+        Done {
+            status: 200,
+            etag: None,
+            body: Some(Bytes::from(vec![b'x'; LARGE])),
+            charge: 1.0,
+            due: None,
+        }
+    }
+
+    fn status(budget: &AnswerBudget, reads: bool) -> (u16, bool) {
+        match budget.admit(done(), reads) {
+            Ok(done) => (done.status, done.body.is_some()),
+            Err(error) => (error.status(), false),
+        }
+    }
+
+    #[test]
+    fn an_answer_without_room_fails_reads_and_leaves_the_items_of_writes_out() {
+        for (overflow, read, write) in [
+            (Overflow::Fail, (413, false), (413, false)),
+            (Overflow::LeaveOut, (413, false), (200, false)),
+        ] {
+            let budget = budget(overflow);
+            assert_eq!(status(&budget, true), (200, true));
+            assert_eq!(status(&budget, false), (200, true));
+            assert_eq!(status(&budget, true), read);
+            assert_eq!(status(&budget, false), write);
+            assert_eq!(budget.taken(), 2 * LARGE);
+        }
+        let minimal = budget(Overflow::Minimal);
+        assert_eq!(status(&minimal, true), (200, false));
+        assert_eq!(minimal.taken(), 0);
+    }
+
+    #[test]
+    fn answers_in_flight_are_bounded_and_give_back_what_they_took() {
+        let first = budget(Overflow::Fail);
+        let in_flight = first.in_flight;
+        let next = || sharing(Overflow::Fail, in_flight);
+        assert_eq!(status(&first, true), (200, true));
+        let others: Vec<_> = (1..ANSWERS_BYTES_MAX / LARGE).map(|_| next()).collect();
+        for other in &others {
+            assert_eq!(status(other, true), (200, true));
+        }
+        let late = next();
+        assert_eq!(status(&late, true), (429, false));
+        drop(first);
+        assert_eq!(status(&late, true), (200, true));
+        drop((others, late));
+        assert_eq!(in_flight.load(Ordering::Relaxed), 0);
+    }
+}
