@@ -2,6 +2,7 @@
 
 mod hosts;
 mod membership;
+mod privacy;
 
 use std::{
     fs::{self, File},
@@ -30,7 +31,7 @@ use crate::{
         dispatch::Shared,
         health::Health,
         host_policy::HostPolicy,
-        keys::{KeySource, is_loopback},
+        keys::{KeyOrigin, KeySource, is_loopback},
         order_auth::OrderAuth,
         server::{self, Listening},
         tls::CertificateFiles,
@@ -88,6 +89,7 @@ impl From<Error> for Failure {
 /// Serves until SIGINT or SIGTERM.
 pub fn run(mut settings: Settings) -> Result<(), Failure> {
     start_log(&settings);
+    privacy::create_private_files();
     let metrics =
         Exporter::install().map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
     telemetry::register_node();
@@ -124,10 +126,9 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     let server = &settings.server;
     check_host(&server.host)?;
     let keys = if settings.auth.enabled {
-        Some(KeySource::open(
-            settings.auth.key_file.as_deref(),
-            &server.host,
-        )?)
+        let keys = KeySource::open(settings.auth.key_file.as_deref(), &server.host)?;
+        warn_of_readable_keys(keys.origin());
+        Some(keys)
     } else {
         refuse_open_network(&settings)?;
         None
@@ -251,6 +252,7 @@ fn refuse_open_network(settings: &Settings) -> Result<(), Failure> {
 fn lock_folder(folder: &Path) -> Result<File, Failure> {
     let open = || -> io::Result<File> {
         fs::create_dir_all(folder)?;
+        privacy::close_folder(folder)?;
         File::create(folder.join("lock"))
     };
     let lock =
@@ -388,8 +390,15 @@ fn announce(endpoint: &str, health_port: u16, settings: &Settings, keys: Option<
     match keys {
         Some(source) => {
             let keys = source.keys();
-            println!("  key        {}", keys.primary.base64());
-            println!("  connection {}", keys.connection_string(endpoint));
+            match source.origin() {
+                // It is printed because everybody knows it.
+                _ if keys.primary.is_well_known() => {
+                    println!("  key        {}", keys.primary.base64());
+                    println!("  connection {}", keys.connection_string(endpoint));
+                }
+                KeyOrigin::File(path) => println!("  key        from {}", path.display()),
+                KeyOrigin::WellKnown => {}
+            }
         }
         None => println!("  key        none: authentication is switched off"),
     }
@@ -417,12 +426,21 @@ fn tidy_metrics(metrics: Exporter) {
     });
 }
 
+fn warn_of_readable_keys(origin: &KeyOrigin) {
+    if let KeyOrigin::File(path) = origin {
+        privacy::warn_of_readable_secret("account key file", path);
+    }
+}
+
 fn watch_keys(keys: KeySource, every: Duration) {
     actix::spawn(async move {
         loop {
             tokio::time::sleep(every).await;
             match keys.reload_if_changed() {
-                Ok(true) => info!("the account keys were replaced"),
+                Ok(true) => {
+                    info!("the account keys were replaced");
+                    warn_of_readable_keys(keys.origin());
+                }
                 Ok(false) => {}
                 Err(failure) => {
                     error!(%failure, "the new key file is not usable; the old keys stay")

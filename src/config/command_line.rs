@@ -221,7 +221,7 @@ pub fn parse(
         Some(Task::Bench(task)) => alone(&line.serve, "bench", Command::Bench(task)),
         Some(Task::Cluster(mut task)) => {
             if task.wants_key() {
-                let node = configured(environment)?;
+                let node = configured(&line.serve, environment)?;
                 task.or_key(node.key_file);
             }
             alone(&line.serve, "cluster", Command::Cluster(task))
@@ -237,14 +237,14 @@ fn operator(
     mut task: OperatorTask,
     environment: Vec<(String, String)>,
 ) -> Result<Command> {
-    task.fill(configured(environment)?);
+    task.fill(configured(flags, environment)?);
     alone(flags, "orders", Command::Operator(task))
 }
 
 /// What the settings say of a node that is started here.
-fn configured(environment: Vec<(String, String)>) -> Result<Configured> {
+fn configured(flags: &ServeFlags, environment: Vec<(String, String)>) -> Result<Configured> {
     let settings = load(Sources {
-        file: default_file(),
+        file: flags.config.clone().or_else(default_file),
         environment,
         flags: Vec::new(),
     })?;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
-use super::{Failure, listen};
+use super::{Failure, listen, privacy};
 use crate::{
     clock::{self, Clock, kept_floor::KeptFloor},
     cluster::{
@@ -160,6 +160,7 @@ fn key(cluster: &Cluster) -> Result<ClusterKey, Failure> {
     let key_file = cluster.key_file.as_deref().ok_or_else(|| {
         wrong("cluster.key_file is missing: the nodes of a cluster share a secret".to_owned())
     })?;
+    privacy::warn_of_readable_secret("cluster key file", key_file);
     let secret = fs::read(key_file)
         .map_err(|failure| wrong(format!("cannot read '{}': {failure}", key_file.display())))?;
     ClusterKey::new(secret.trim_ascii())

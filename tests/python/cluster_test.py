@@ -24,6 +24,7 @@ class Cluster:
         self.new_node = new_node
         self.key = key = tmp_path / "cluster.key"
         key.write_text("0123456789abcdef" * 4)
+        key.chmod(0o600)
         self.ports = ports = free_ports(count)
         members = ",".join(f"{number}=127.0.0.1:{port}" for number, port in enumerate(ports, 1))
         self.nodes = {
