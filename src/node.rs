@@ -29,7 +29,7 @@ use crate::{
     },
     gateway::{
         dispatch::Shared,
-        health::Health,
+        health::{Health, Running},
         host_policy::HostPolicy,
         keys::{KeyOrigin, KeySource, is_loopback},
         order_auth::OrderAuth,
@@ -141,14 +141,24 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         Protocol::Https => Some(certificates(&settings)?.server_config()?),
     };
     let clock = open_clock(&settings)?;
+    let rest_listener = listen(&server.host, server.port)?;
+    let health_listener = listen(&server.host, server.health_port)?;
+    let health_port = port_of(&health_listener);
+    let endpoint = server.endpoint(port_of(&rest_listener));
+    let orders = OrderAuth::new(
+        keys.as_ref().map(KeySource::authenticator),
+        HostPolicy::new(&server.allowed_hosts),
+    );
+    let health = Arc::new(Health::new(Arc::clone(&clock), metrics.clone(), orders));
+    // It says that the node is starting, however long that takes.
+    let health_server = server::health(health_listener, Arc::clone(&health))
+        .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
+    let health_handle = health_server.handle();
+    actix::spawn(health_server);
     let member = match is_member(&settings) {
         false => None,
         true => Some(join_cluster(&settings, clock.clock()).await?),
     };
-    let rest_listener = listen(&server.host, server.port)?;
-    let health_listener = listen(&server.host, server.health_port)?;
-    let endpoint = server.endpoint(port_of(&rest_listener));
-
     let coordinator = open_coordinator(&settings, &clock, member.as_ref()).await?;
     let table = coordinator.table();
     let meta = coordinator.meta();
@@ -190,21 +200,6 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     };
     let rest = server::rest(listening, shared)
         .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
-    let health_port = port_of(&health_listener);
-    let orders = OrderAuth::new(
-        keys.as_ref().map(KeySource::authenticator),
-        HostPolicy::new(&server.allowed_hosts),
-    );
-    let health = Health {
-        orders,
-        table,
-        clock: Arc::clone(&clock),
-        metrics: metrics.clone(),
-        coordinator: coordinator.clone(),
-        cluster: health_member.zip(meta),
-    };
-    let health = server::health(health_listener, Arc::new(health))
-        .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
 
     announce(&endpoint, health_port, &settings, keys.as_ref());
     watch_clock(Arc::clone(&clock));
@@ -215,13 +210,18 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
             Duration::from_secs(settings.auth.key_file_poll_seconds),
         );
     }
-    let (rest_handle, health_handle) = (rest.handle(), health.handle());
+    health.started(Running {
+        table,
+        coordinator: coordinator.clone(),
+        cluster: health_member.zip(meta),
+    });
+    let rest_handle = rest.handle();
     actix::spawn(rest);
-    actix::spawn(health);
     wait_for_signal()
         .await
         .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
     info!("stopping");
+    health.stopping();
     rest_handle.stop(true).await;
     health_handle.stop(false).await;
     if let Some(driver) = driver {

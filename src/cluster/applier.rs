@@ -68,8 +68,12 @@ pub fn start(inputs: Sender<Input>, snapshots: Arc<Snapshots>) -> Sender<Job> {
                 continue;
             }
             let standing = standings.entry(group).or_default();
+            let machine = Arc::clone(&job.machine);
             if let Err(failure) = carry_out(job, standing, &inputs, &snapshots) {
                 error!(%group, %failure, "this node's replica stands still until the node is restarted");
+                machine.halted(&format!(
+                    "this node's replica stands still until the node is restarted: {failure}"
+                ));
                 failed.insert(group);
             }
         }

@@ -70,6 +70,9 @@ pub trait StateMachine: Send + Sync {
     fn role(&self, role: Role);
     /// What was proposed in other terms than one that the node leads in now is not known to be kept or lost, and nobody waits any longer.
     fn give_up(&self);
+    /// This node's replica takes no part in the group any more, for the reason given, until the node
+    /// is restarted.
+    fn halted(&self, why: &str);
     /// Puts a copy of all that was applied, as files, into a folder that is not there yet.
     fn copy_to(&self, folder: &Path) -> Result<(), EngineError>;
     /// Goes on from such a copy, which has the entries up to an index; what was applied before is gone. The files are moved or removed.
@@ -440,6 +443,7 @@ impl Work {
     fn add(&mut self, group: GroupId, machine: Arc<dyn StateMachine>, begin: &Begin, applied: u64) {
         if let Err(failure) = self.replicas.add(group, begin, applied) {
             error!(%group, %failure, "this node's replica cannot take part");
+            machine.halted(&format!("this node's replica cannot take part: {failure}"));
             return;
         }
         self.machines.insert(group, machine);

@@ -383,6 +383,9 @@ impl StateMachine for Meta {
         }
     }
 
+    /// Its right to answer runs out: the node is not ready without the catalog.
+    fn halted(&self, _why: &str) {}
+
     fn give_up(&self) {
         let mut inner = self.inner();
         let leads_in = inner.role.leads.then_some(inner.role.term);

@@ -1,7 +1,10 @@
 //! The health port: is the process alive, is it ready, how is it doing, and its metrics, for
 //! everybody and without any document; and orders, for those who may give them.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, Ordering},
+};
 
 use actix::Addr;
 use arc_swap::ArcSwap;
@@ -11,6 +14,7 @@ use serde_json::{Value, json};
 use super::{
     health_orders,
     order_auth::{OrderAuth, Sender},
+    ready::{Readiness, condition},
     scrape,
 };
 use crate::{
@@ -26,14 +30,59 @@ use crate::{
     telemetry::Exporter,
 };
 
+/// What the health port knows of the node.
 pub struct Health {
-    pub table: Arc<ArcSwap<RoutingTable>>,
     pub clock: Arc<ClockKeeper>,
-    pub metrics: Exporter,
+    metrics: Exporter,
+    pub orders: OrderAuth,
+    running: OnceLock<Running>,
+    stopping: AtomicBool,
+}
+
+/// What is there once the node serves.
+pub struct Running {
+    pub table: Arc<ArcSwap<RoutingTable>>,
     pub coordinator: Addr<Coordinator>,
     /// There in a cluster only.
     pub cluster: Option<(Arc<Member>, Arc<Meta>)>,
-    pub orders: OrderAuth,
+}
+
+impl Health {
+    /// Of a node that is starting.
+    pub fn new(clock: Arc<ClockKeeper>, metrics: Exporter, orders: OrderAuth) -> Self {
+        Self {
+            clock,
+            metrics,
+            orders,
+            running: OnceLock::new(),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// The node serves from now on.
+    pub fn started(&self, running: Running) {
+        // A node starts once.
+        let _ = self.running.set(running);
+    }
+
+    /// The node serves nobody who comes from now on.
+    pub fn stopping(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// `None` while the node is starting.
+    pub fn running(&self) -> Option<&Running> {
+        self.running.get()
+    }
+}
+
+/// What is said of what is not there yet.
+pub fn starting() -> Error {
+    Error::unavailable("the node is starting")
 }
 
 /// A request to the health port.
@@ -92,7 +141,7 @@ impl Page {
 pub async fn answer(health: &Arc<Health>, asked: &Asked<'_>) -> Told {
     match (Page::at(asked.path), asked.verb) {
         (None, _) => health_orders::answer(health, asked).await,
-        (Some(page), "GET" | "HEAD") => show(health, page).await,
+        (Some(page), "GET" | "HEAD") => show(health, page, asked.query).await,
         (Some(_), verb) => Told::error(&Error::new(
             ErrorKind::MethodNotAllowed,
             format!("'{}' does not take the method {verb}", asked.path),
@@ -100,38 +149,34 @@ pub async fn answer(health: &Arc<Health>, asked: &Asked<'_>) -> Told {
     }
 }
 
-async fn show(health: &Arc<Health>, page: Page) -> Told {
+async fn show(health: &Arc<Health>, page: Page, query: &str) -> Told {
     match page {
         Page::Alive => Told::json(200, &json!({"alive": true})),
-        Page::Ready => ready(health),
+        Page::Ready => ready(health, query),
         Page::Status => status(health),
         Page::Metrics => metrics(Arc::clone(health)).await,
     }
 }
 
-/// Ready when every shard can serve.
-fn ready(health: &Health) -> Told {
-    let table = health.table.load();
-    let broken: Vec<String> = table
-        .routes()
-        .flat_map(|route| route.shards.iter().map(move |shard| (route, shard)))
-        .filter(|(_, shard)| shard.remote().is_none())
-        .filter_map(|(route, shard)| {
-            Some(format!(
-                "{}: {}",
-                route.name_path,
-                shard.check_writable().err()?
-            ))
-        })
-        .collect();
-    let body = json!({"ready": broken.is_empty(), "broken": broken});
-    // A node with a broken shard serves the others: it is ready, and says what is wrong.
-    Told::json(200, &body)
+/// With `?strict` every broken shard counts.
+fn ready(health: &Health, query: &str) -> Told {
+    let strict = query
+        .split('&')
+        .any(|part| part.split('=').next() == Some("strict"));
+    let readiness = Readiness::of(health);
+    let status = match readiness.state.is_ready(strict) {
+        true => 200,
+        false => 503,
+    };
+    Told::json(status, &readiness.to_json(strict))
 }
 
 fn status(health: &Health) -> Told {
-    let table = health.table.load();
-    let own = health.cluster.as_ref().map(|(member, _)| member.node);
+    let Some(running) = health.running() else {
+        return Told::error(&starting());
+    };
+    let table = running.table.load();
+    let own = running.cluster.as_ref().map(|(member, _)| member.node);
     let mut containers: Vec<Value> = table
         .routes()
         .map(|route| {
@@ -149,7 +194,7 @@ fn status(health: &Health) -> Told {
         .collect();
     containers.sort_by(|a, b| a["container"].as_str().cmp(&b["container"].as_str()));
     let clock = health.clock.clock();
-    let cluster = health.cluster.as_ref();
+    let cluster = running.cluster.as_ref();
     Told::json(
         200,
         &json!({
@@ -228,7 +273,7 @@ fn shard_status(shard: &crate::shard::host::ShardHandle, own: Option<NodeId>) ->
                     Some(Leader::Elsewhere(node)) => json!(node),
                     None => Value::Null,
                 },
-                "error": view.check_writable().err().map(|error| error.message),
+                "error": condition(shard).1,
                 "lsn": state.lsn,
                 "documents": state.documents,
                 "bytes": state.bytes,
@@ -250,7 +295,12 @@ fn shard_status(shard: &crate::shard::host::ShardHandle, own: Option<NodeId>) ->
 async fn metrics(health: Arc<Health>) -> Told {
     // Shards are looked at, which may need the disk.
     let rendered = tokio::task::spawn_blocking(move || {
-        let observe = || scrape::observe(&health.table.load(), &health.clock.clock());
+        let observe = || {
+            let table = health.running().map(|running| running.table.load());
+            let table = table.as_ref().map(|table| &***table);
+            let ready = Readiness::of(&health).state.is_ready(false);
+            scrape::observe(table, &health.clock.clock(), ready);
+        };
         health.metrics.render(observe)
     });
     match rendered.await {

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
-    health::{Asked, Health, Told},
+    health::{self, Asked, Health, Running, Told},
     order_auth::Permit,
     orders,
 };
@@ -98,11 +98,15 @@ async fn carry_out(
 ) -> Result<Told> {
     tracing::info!(?order, path = asked.path, query = asked.query, peer = ?asked.sender.peer, "took an order");
     match order {
-        Order::Split => split(health, asked.query).await,
-        Order::Drain => drain(health, asked.path).await,
+        Order::Split => split(running(health)?, asked.query).await,
+        Order::Drain => drain(running(health)?, asked.path).await,
         Order::ConfirmClock => Ok(confirm_clock(health)),
-        Order::CheckCluster => check_cluster(health).await,
+        Order::CheckCluster => check_cluster(running(health)?).await,
     }
+}
+
+fn running(health: &Health) -> Result<&Running> {
+    health.running().ok_or_else(health::starting)
 }
 
 /// The value of a parameter of the query.
@@ -114,7 +118,7 @@ fn parameter(query: &str, name: &str) -> Option<String> {
 
 /// Splits a shard, `?container=dbs/shop/colls/carts&range=0`; the range may be left out where there
 /// is only one. Answers when its parts have taken over.
-async fn split(health: &Health, query: &str) -> Result<Told> {
+async fn split(node: &Running, query: &str) -> Result<Told> {
     let container = parameter(query, "container").ok_or_else(|| {
         Error::bad_request("the container is missing: ?container=dbs/DATABASE/colls/CONTAINER")
     })?;
@@ -124,13 +128,13 @@ async fn split(health: &Health, query: &str) -> Result<Told> {
             Error::bad_request(format!("the range '{}' is not a number", shorten(&range)))
         })
     });
-    let ranges = split_shard(health, &database, &container, range.transpose()?).await?;
+    let ranges = split_shard(node, &database, &container, range.transpose()?).await?;
     Ok(Told::json(200, &json!({"ranges": ranges})))
 }
 
 /// Has a shard split here or, where the catalog is led elsewhere, there.
 async fn split_shard(
-    health: &Health,
+    node: &Running,
     database: &str,
     container: &str,
     range: Option<u32>,
@@ -143,7 +147,7 @@ async fn split_shard(
             range_id: range,
         };
         let gone = |_| Error::unavailable("the node is stopping");
-        let done = health.coordinator.send(request).await.map_err(gone)?;
+        let done = node.coordinator.send(request).await.map_err(gone)?;
         let (leader, error) = match done {
             Err(error) => match error.kind {
                 ErrorKind::Elsewhere(leader) => (leader, error),
@@ -151,19 +155,19 @@ async fn split_shard(
             },
             done => return done,
         };
-        match (&health.cluster, leader) {
-            (Some((member, _)), Some(node)) if node != member.node => {
+        match (&node.cluster, leader) {
+            (Some((member, _)), Some(leader)) if leader != member.node => {
                 let question = Question::Split {
                     database: database.to_owned(),
                     container: container.to_owned(),
                     range,
                 };
-                let answer = member.request(node, question.encode()).await;
+                let answer = member.request(leader, question.encode()).await;
                 if let Ok(answer) = answer {
                     return questions::decode_answer(&answer);
                 }
                 return Err(Error::unavailable(format!(
-                    "node {node}, which leads the catalog, does not answer; whether the shard is being split is not known"
+                    "node {leader}, which leads the catalog, does not answer; whether the shard is being split is not known"
                 )));
             }
             _ if Instant::now() > deadline => return Err(error),
@@ -174,15 +178,15 @@ async fn split_shard(
 }
 
 /// Begins to take a node out of the cluster.
-async fn drain(health: &Health, path: &str) -> Result<Told> {
-    let node = path.rsplit('/').next().unwrap_or_default();
-    let node: NodeId = node.parse().map_err(|_| {
-        Error::bad_request(format!("'{}' is not the number of a node", shorten(node)))
+async fn drain(node: &Running, path: &str) -> Result<Told> {
+    let number = path.rsplit('/').next().unwrap_or_default();
+    let drained: NodeId = number.parse().map_err(|_| {
+        Error::bad_request(format!("'{}' is not the number of a node", shorten(number)))
     })?;
-    let Some((member, _)) = &health.cluster else {
+    let Some((member, _)) = &node.cluster else {
         return Err(Error::bad_request("this node is on its own"));
     };
-    let given = orders::give(member, &health.coordinator, orders::Order::Drain(node)).await;
+    let given = orders::give(member, &node.coordinator, orders::Order::Drain(drained)).await;
     Ok(match given {
         Ok(_) => Told::json(202, &json!({"draining": true})),
         Err((status, message)) => Told::json(status, &json!({"error": message})),
@@ -203,11 +207,11 @@ fn names(path: &str) -> Result<(String, String)> {
 }
 
 /// Compares what is alive in all replicas of all shards.
-async fn check_cluster(health: &Health) -> Result<Told> {
-    let Some((member, _)) = &health.cluster else {
+async fn check_cluster(node: &Running) -> Result<Told> {
+    let Some((member, _)) = &node.cluster else {
         return Err(Error::not_found("this node is on its own"));
     };
-    let shards = check::check(&health.table.load_full(), member).await;
+    let shards = check::check(&node.table.load_full(), member).await;
     let equal = shards.iter().all(|shard| shard.equal);
     Ok(Told::json(200, &json!({"equal": equal, "shards": shards})))
 }

@@ -20,6 +20,7 @@ pub mod order_auth;
 pub mod orders;
 mod query;
 mod reached;
+mod ready;
 mod request;
 pub mod resource_path;
 mod respond;

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
+use super::ready;
 use crate::{
     clock::Clock,
     router::{ContainerRoute, RoutingTable},
@@ -13,8 +14,10 @@ use crate::{
     },
 };
 
-/// Sets every gauge that is not kept up to date while things happen.
-pub fn observe(table: &RoutingTable, clock: &Clock) {
+/// Sets every gauge that is not kept up to date while things happen. There is no table while the
+/// node is starting.
+pub fn observe(table: Option<&RoutingTable>, clock: &Clock, ready: bool) {
+    table::READY.gauge(&[]).set(f64::from(u8::from(ready)));
     table::REQUESTS_IN_FLIGHT
         .gauge(&[])
         .set(requests::in_flight() as f64);
@@ -26,7 +29,7 @@ pub fn observe(table: &RoutingTable, clock: &Clock) {
         .set(f64::from(u8::from(clock.purging_paused())));
     process::observe();
     let mut containers: BTreeMap<&str, Totals> = BTreeMap::new();
-    for route in table.routes() {
+    for route in table.into_iter().flat_map(RoutingTable::routes) {
         containers
             .entry(route.series.label())
             .or_default()
@@ -66,13 +69,10 @@ impl Totals {
 
     fn add_shard(&mut self, shard: &ShardHandle) {
         self.under_way += shard.requests_under_way();
-        let condition = match shard.view() {
-            Err(_) => ShardCondition::Down,
-            Ok(view) => {
-                self.add_view(&view);
-                condition(&view)
-            }
-        };
+        if let Ok(view) = shard.view() {
+            self.add_view(&view);
+        }
+        let (condition, _) = ready::condition(shard);
         if let Some(count) = self.conditions.get_mut(condition as usize) {
             *count += 1;
         }
@@ -146,15 +146,5 @@ impl Totals {
                 .gauge(&[container, condition])
                 .set(shards as f64);
         }
-    }
-}
-
-fn condition(view: &ShardView) -> ShardCondition {
-    if view.poisoned().is_some() {
-        ShardCondition::Poisoned
-    } else if view.disk_full() {
-        ShardCondition::DiskFull
-    } else {
-        ShardCondition::Serving
     }
 }

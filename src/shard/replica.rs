@@ -51,6 +51,8 @@ pub struct Replica {
     view: ArcSwapOption<ShardView>,
     /// Not set while the replica has nothing and waits to be filled by the others.
     filled: AtomicBool,
+    /// Why it takes no part in its group any more.
+    halted: ArcSwapOption<String>,
     handle: Weak<ShardHandle>,
     inner: Mutex<Inner>,
 }
@@ -129,6 +131,7 @@ impl Replica {
             checks: Checks::default(),
             view: ArcSwapOption::new(Some(view)),
             filled: AtomicBool::new(false),
+            halted: ArcSwapOption::empty(),
             handle,
             inner: Mutex::default(),
         })
@@ -142,9 +145,15 @@ impl Replica {
         self.currency.set_applied(applied);
         let filled = applied > 0 || begin != Begin::Blank;
         self.filled.store(filled, Ordering::Release);
+        self.halted.store(None);
         let machine: Arc<dyn StateMachine> = Arc::clone(self) as _;
         self.driver.add(self.group, machine, begin, applied);
         Ok(())
+    }
+
+    /// Why it takes no part in its group; `None` while it does.
+    pub fn halted(&self) -> Option<String> {
+        self.halted.load().as_deref().cloned()
     }
 
     /// Whether the shard was split, as far as this replica knows.
@@ -468,6 +477,10 @@ impl StateMachine for Replica {
         if let Some(handle) = self.handle.upgrade() {
             handle.follow(role.leader.filter(|_| !role.leads));
         }
+    }
+
+    fn halted(&self, why: &str) {
+        self.halted.store(Some(Arc::new(why.to_owned())));
     }
 
     fn give_up(&self) {

@@ -74,6 +74,8 @@ closed_set! {
         Poisoned = "poisoned",
         /// Answers nothing.
         Down = "down",
+        /// No node is known to lead it.
+        Leaderless = "leaderless",
     }
 }
 

@@ -118,8 +118,10 @@ theme! {
         "Stored items, expired ones that are not purged yet included.";
     BYTES = Kind::Gauge, "bolide_storage_bytes", "bytes", [CONTAINER, KIND],
         "Bytes by what they are: stored items, removed ones whose space is not back yet, sorted files, journal, write buffers.";
+    READY = Kind::Gauge, "bolide_ready", "boolean", [],
+        "1 while `/ready` answers 200; 0 while the node starts, stops, was drained, lacks the catalog's quorum, or no shard here can serve.";
     SHARDS = Kind::Gauge, "bolide_shards", "shards", [CONTAINER, STATE],
-        "Shards by what they can do: serve, no writes while the disk is full, no writes until a restart (poisoned), nothing (down).";
+        "Shards by what they can do: serve, no writes while the disk is full, no writes until a restart (poisoned), nothing (down), no writes for want of a leader (leaderless).";
     RECOVERY = Kind::Gauge, "bolide_shard_recovery_seconds", "seconds", [CONTAINER],
         "How long the slowest shard took to open, the replay of its journal included.";
     TORN_BYTES = Kind::Gauge, "bolide_shard_torn_bytes", "bytes", [CONTAINER],

@@ -158,6 +158,11 @@ impl ShardHandle {
         }
     }
 
+    /// Why this node's replica takes no part in its group; `None` while it does.
+    pub fn halted(&self) -> Option<String> {
+        self.replica()?.halted()
+    }
+
     /// That one of some nodes must answer what this one cannot.
     pub fn elsewhere(&self, nodes: &[NodeId]) -> Error {
         Error::elsewhere(self.host.reachable(nodes))
