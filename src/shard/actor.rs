@@ -284,10 +284,16 @@ impl Shard {
         let mut failed = false;
         for operation in operations {
             let reads = matches!(operation.action, Action::Read);
-            let mut result = transaction.perform(operation);
-            if let Some(answer) = answer {
-                result = result.and_then(|done| answer.admit(done, reads));
-            }
+            let result = match answer {
+                None => transaction.perform(operation),
+                Some(answer) if reads => answer
+                    .check_reads()
+                    .and_then(|()| transaction.perform(operation))
+                    .and_then(|done| answer.admit(done, reads)),
+                Some(answer) => transaction
+                    .perform(operation)
+                    .and_then(|done| answer.admit(done, reads)),
+            };
             failed |= result.is_err();
             results.push(result);
             if failed {

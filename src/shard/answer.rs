@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use super::transaction::Done;
@@ -31,6 +31,8 @@ pub enum Overflow {
 pub struct AnswerBudget {
     overflow: Overflow,
     taken: AtomicUsize,
+    /// Set once an item had no room.
+    is_full: AtomicBool,
     in_flight: &'static AtomicUsize,
 }
 
@@ -40,6 +42,7 @@ impl AnswerBudget {
         Arc::new(Self {
             overflow,
             taken: AtomicUsize::new(0),
+            is_full: AtomicBool::new(false),
             in_flight: &IN_FLIGHT,
         })
     }
@@ -47,6 +50,14 @@ impl AnswerBudget {
     /// Bytes of items that the answer has.
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Fails once an item had no room: what is read later need not be looked up.
+    pub fn check_reads(&self) -> Result<()> {
+        match self.is_full.load(Ordering::Relaxed) {
+            true => Err(too_large()),
+            false => Ok(()),
+        }
     }
 
     /// Makes room for the item in the result of an operation, or decides what becomes of it.
@@ -69,12 +80,8 @@ impl AnswerBudget {
         let taken = self.taken.fetch_add(bytes, Ordering::Relaxed);
         if taken + bytes > ANSWER_BYTES_MAX {
             self.taken.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(Error::new(
-                ErrorKind::TooLarge,
-                format!(
-                    "the items in the answer to the batch have more than {ANSWER_BYTES_MAX} bytes; read fewer of them at a time"
-                ),
-            ));
+            self.is_full.store(true, Ordering::Relaxed);
+            return Err(too_large());
         }
         let in_flight = self.in_flight.fetch_add(bytes, Ordering::Relaxed);
         if in_flight + bytes > ANSWERS_BYTES_MAX {
@@ -91,6 +98,15 @@ impl AnswerBudget {
         }
         Ok(())
     }
+}
+
+fn too_large() -> Error {
+    Error::new(
+        ErrorKind::TooLarge,
+        format!(
+            "the items in the answer to the batch have more than {ANSWER_BYTES_MAX} bytes; read fewer of them at a time"
+        ),
+    )
 }
 
 impl Drop for AnswerBudget {
@@ -115,6 +131,7 @@ mod tests {
         AnswerBudget {
             overflow,
             taken: AtomicUsize::new(0),
+            is_full: AtomicBool::new(false),
             in_flight,
         }
     }
@@ -148,10 +165,12 @@ mod tests {
             assert_eq!(status(&budget, true), read);
             assert_eq!(status(&budget, false), write);
             assert_eq!(budget.taken(), 2 * LARGE);
+            assert_eq!(budget.check_reads().unwrap_err().status(), 413);
         }
         let minimal = budget(Overflow::Minimal);
         assert_eq!(status(&minimal, true), (200, false));
         assert_eq!(minimal.taken(), 0);
+        assert_eq!(minimal.check_reads(), Ok(()));
     }
 
     #[test]
