@@ -40,6 +40,7 @@ use crate::{
     model::error::Error,
     router::query::QueryRoom,
     shard::{
+        answer,
         host::{Admission, Groups, ShardHost},
         set_recent_documents_bytes_max,
     },
@@ -106,6 +107,7 @@ fn bound_memory(settings: &mut Settings) {
     bounds.fill_in(settings);
     memory::allocator::tune(&memory);
     set_recent_documents_bytes_max(bounds.recent_documents);
+    answer::set_in_flight_bytes_max(bounds.batch_answers);
 }
 
 fn start_log(settings: &Settings) {

@@ -28,6 +28,8 @@ const WRITE_BUFFERS: DefaultShare = DefaultShare::new(16, 8 * MIB, 128 * MIB);
 const QUERIES: DefaultShare = DefaultShare::new(8, 16 * MIB, 512 * MIB);
 const REQUEST_BODIES: DefaultShare = DefaultShare::new(16, 8 * MIB, 256 * MIB);
 const RECENT_DOCUMENTS: DefaultShare = DefaultShare::new(64, MIB, 32 * MIB);
+/// At least one answer of the largest size.
+const BATCH_ANSWERS: DefaultShare = DefaultShare::new(64, 4 * MIB, 64 * MIB);
 /// One query takes at most this part of what all queries share.
 const QUERIES_AT_THEIR_BOUND: usize = 2;
 const QUERY_BYTES_MAX: usize = 128 * MIB;
@@ -48,6 +50,8 @@ pub struct MemoryBounds {
     pub request_bodies: usize,
     /// Documents that queries have found lately.
     pub recent_documents: usize,
+    /// Items in answers to batches in flight.
+    pub batch_answers: usize,
     /// Block cache and write buffers of the Raft log; 0 on a standalone node.
     pub raft_log: usize,
 }
@@ -81,6 +85,7 @@ impl MemoryBounds {
             query,
             request_bodies: or(limits.node_inflight_bytes_max, &REQUEST_BODIES),
             recent_documents: RECENT_DOCUMENTS.of(memory),
+            batch_answers: BATCH_ANSWERS.of(memory),
         }
     }
 
@@ -102,6 +107,7 @@ impl MemoryBounds {
             self.queries,
             self.request_bodies,
             self.recent_documents,
+            self.batch_answers,
             self.raft_log,
         ]
         .into_iter()
@@ -124,6 +130,7 @@ impl MemoryBounds {
             query_bytes = self.query,
             request_body_bytes = self.request_bodies,
             recent_document_bytes = self.recent_documents,
+            batch_answer_bytes = self.batch_answers,
             raft_log_bytes = self.raft_log,
             sum_bytes = self.sum(),
             "memory bounds"
@@ -166,6 +173,7 @@ mod tests {
                 query: 128 * MIB,
                 request_bodies: 256 * MIB,
                 recent_documents: 32 * MIB,
+                batch_answers: 64 * MIB,
                 raft_log: 0,
             };
             assert_eq!(bounds, expected, "{mib}");

@@ -10,10 +10,33 @@ use crate::model::error::{Error, ErrorKind, Result};
 
 /// Items in the answer to one batch.
 pub const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Items in the answers to all batches that are decided, put together or being sent.
-pub const ANSWERS_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Items in the answers to all batches that are decided, put together or being sent, unless the node's memory is small.
+const IN_FLIGHT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long a client should wait when too many answers are in flight.
 const RETRY_MS: u32 = 100;
+
+/// The items of all answers of a node.
+#[derive(Debug)]
+struct InFlight {
+    bytes: AtomicUsize,
+    bytes_max: AtomicUsize,
+}
+
+impl InFlight {
+    const fn new() -> Self {
+        Self {
+            bytes: AtomicUsize::new(0),
+            bytes_max: AtomicUsize::new(IN_FLIGHT_BYTES_MAX),
+        }
+    }
+}
+
+static IN_FLIGHT: InFlight = InFlight::new();
+
+/// Sets how many bytes of items the answers to batches in flight may have.
+pub fn set_in_flight_bytes_max(bytes: usize) {
+    IN_FLIGHT.bytes_max.store(bytes, Ordering::Relaxed);
+}
 
 /// What happens to an item for which the answer has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +56,11 @@ pub struct AnswerBudget {
     taken: AtomicUsize,
     /// Set once an item had no room.
     is_full: AtomicBool,
-    in_flight: &'static AtomicUsize,
+    in_flight: &'static InFlight,
 }
 
 impl AnswerBudget {
     pub fn new(overflow: Overflow) -> Arc<Self> {
-        static IN_FLIGHT: AtomicUsize = AtomicUsize::new(0);
         Arc::new(Self {
             overflow,
             taken: AtomicUsize::new(0),
@@ -83,15 +105,14 @@ impl AnswerBudget {
             self.is_full.store(true, Ordering::Relaxed);
             return Err(too_large());
         }
-        let in_flight = self.in_flight.fetch_add(bytes, Ordering::Relaxed);
-        if in_flight + bytes > ANSWERS_BYTES_MAX {
-            self.in_flight.fetch_sub(bytes, Ordering::Relaxed);
+        let in_flight = self.in_flight.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let bytes_max = self.in_flight.bytes_max.load(Ordering::Relaxed);
+        if in_flight + bytes > bytes_max {
+            self.in_flight.bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.taken.fetch_sub(bytes, Ordering::Relaxed);
             let mut error = Error::new(
                 ErrorKind::Overloaded,
-                format!(
-                    "the answers to batches in flight have more than {ANSWERS_BYTES_MAX} bytes"
-                ),
+                format!("the answers to batches in flight have more than {bytes_max} bytes"),
             );
             error.retry_after_ms = Some(RETRY_MS);
             return Err(error);
@@ -111,7 +132,8 @@ fn too_large() -> Error {
 
 impl Drop for AnswerBudget {
     fn drop(&mut self) {
-        self.in_flight.fetch_sub(self.taken(), Ordering::Relaxed);
+        let taken = self.taken();
+        self.in_flight.bytes.fetch_sub(taken, Ordering::Relaxed);
     }
 }
 
@@ -124,10 +146,10 @@ mod tests {
     const LARGE: usize = ANSWER_BYTES_MAX / 2;
 
     fn budget(overflow: Overflow) -> AnswerBudget {
-        sharing(overflow, Box::leak(Box::default()))
+        sharing(overflow, Box::leak(Box::new(InFlight::new())))
     }
 
-    fn sharing(overflow: Overflow, in_flight: &'static AtomicUsize) -> AnswerBudget {
+    fn sharing(overflow: Overflow, in_flight: &'static InFlight) -> AnswerBudget {
         AnswerBudget {
             overflow,
             taken: AtomicUsize::new(0),
@@ -179,7 +201,7 @@ mod tests {
         let in_flight = first.in_flight;
         let next = || sharing(Overflow::Fail, in_flight);
         assert_eq!(status(&first, true), (200, true));
-        let others: Vec<_> = (1..ANSWERS_BYTES_MAX / LARGE).map(|_| next()).collect();
+        let others: Vec<_> = (1..IN_FLIGHT_BYTES_MAX / LARGE).map(|_| next()).collect();
         for other in &others {
             assert_eq!(status(other, true), (200, true));
         }
@@ -188,6 +210,6 @@ mod tests {
         drop(first);
         assert_eq!(status(&late, true), (200, true));
         drop((others, late));
-        assert_eq!(in_flight.load(Ordering::Relaxed), 0);
+        assert_eq!(in_flight.bytes.load(Ordering::Relaxed), 0);
     }
 }
