@@ -44,6 +44,11 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(config::ExitCode::Failure, &error.message),
         },
+        config::Command::Offline(task) => match node::offline::run(&task) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => config::ExitCode::DataDamaged.into(),
+            Err(failure) => fail(failure.code, &failure.message),
+        },
         config::Command::Serve(settings) => match node::run(*settings) {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => fail(failure.code, &failure.message),

@@ -1,7 +1,9 @@
 //! A node: puts the rooms together, serves, and stops in order.
 
 mod hosts;
+mod identity;
 mod membership;
+pub mod offline;
 mod privacy;
 
 use std::{
@@ -14,8 +16,10 @@ use std::{
 };
 
 use actix::{Actor, Addr, Arbiter};
+use arc_swap::ArcSwap;
 use hosts::check_host;
-use membership::{Joined, begin_catalog, is_member, join_cluster};
+use identity::DataFolder;
+use membership::{Joined, begin_catalog, is_member, join_cluster, taken_out};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
@@ -38,13 +42,13 @@ use crate::{
     },
     memory::{self, MemoryBounds},
     model::error::Error,
-    router::query::QueryRoom,
+    router::{RoutingTable, query::QueryRoom},
     shard::{
         answer,
         host::{Admission, Groups, ShardHost},
         set_recent_documents_bytes_max,
     },
-    store::SharedResources,
+    store::{SharedResources, watermarks::Watermarks},
     telemetry::{self, Exporter},
 };
 
@@ -138,6 +142,9 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     let data = &settings.storage.data_path;
     // Held until the process ends.
     let _lock = lock_folder(data)?;
+    let data_folder = DataFolder::read(data)?;
+    data_folder.check_settings(&settings, is_member(&settings))?;
+    let watermarks = Watermarks::open(data);
     let tls = match server.protocol {
         Protocol::Http => None,
         Protocol::Https => Some(certificates(&settings)?.server_config()?),
@@ -158,10 +165,14 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     let health_handle = health_server.handle();
     actix::spawn(health_server);
     let member = match is_member(&settings) {
-        false => None,
-        true => Some(join_cluster(&settings, clock.clock()).await?),
+        false => {
+            data_folder.settle(None)?;
+            None
+        }
+        true => Some(join_cluster(&settings, data_folder, &watermarks, clock.clock()).await?),
     };
-    let coordinator = open_coordinator(&settings, &clock, member.as_ref()).await?;
+    let coordinator = open_coordinator(&settings, &clock, watermarks, member.as_ref()).await?;
+    let host = coordinator.host();
     let table = coordinator.table();
     let meta = coordinator.meta();
     let coordinator = coordinator.start();
@@ -191,7 +202,13 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     });
     let health_member = shared.member.clone();
     let driver = shared.member.as_ref().map(|member| member.driver.clone());
+    let mut log = None;
+    let mut ends = None;
     if let Some(joined) = member {
+        let node = joined.member.node;
+        let meta = meta.clone();
+        ends = meta.map(|meta| (node, joined.asking.until_taken_out(joined.member, meta)));
+        log = Some(joined.log);
         server::for_nodes(joined.sent_on, Arc::clone(&shared));
     }
     let listening = Listening {
@@ -205,6 +222,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
 
     announce(&endpoint, health_port, &settings, keys.as_ref());
     watch_clock(Arc::clone(&clock));
+    record_progress(Arc::clone(&host), Arc::clone(&table));
     tidy_metrics(metrics);
     if let Some(keys) = keys {
         watch_keys(
@@ -213,15 +231,20 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         );
     }
     health.started(Running {
-        table,
+        table: Arc::clone(&table),
+        host: Arc::clone(&host),
         coordinator: coordinator.clone(),
         cluster: health_member.zip(meta),
     });
     let rest_handle = rest.handle();
     actix::spawn(rest);
-    wait_for_signal()
-        .await
-        .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
+    let ended = tokio::select! {
+        signal = wait_for_signal() => {
+            signal.map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
+            Ok(())
+        }
+        failure = ended_by_others(&settings, ends) => Err(failure),
+    };
     info!("stopping");
     health.stopping();
     rest_handle.stop(true).await;
@@ -231,7 +254,31 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         let _ = tokio::task::spawn_blocking(move || driver.stop()).await;
     }
     close(&coordinator, &clock).await;
-    Ok(())
+    let sealed = tokio::task::spawn_blocking(move || {
+        let sealed = log.map_or(Ok(()), |log| log.seal());
+        host.record(&table.load().catalog);
+        sealed
+    });
+    if let Ok(Err(failure)) = sealed.await {
+        warn!(%failure, "the Raft log could not be handed to the disk as a whole; its WAL has everything");
+    }
+    info!("stopped");
+    ended
+}
+
+/// Waits until the other nodes say that this one has no place in the cluster any more; for ever on
+/// a standalone node.
+async fn ended_by_others(
+    settings: &Settings,
+    ends: Option<(u64, impl Future<Output = ()>)>,
+) -> Failure {
+    match ends {
+        None => std::future::pending().await,
+        Some((node, end)) => {
+            end.await;
+            taken_out(settings, node)
+        }
+    }
 }
 
 /// Fails when everybody in the network could do everything and nobody has said that this is meant.
@@ -314,6 +361,7 @@ fn open_clock(settings: &Settings) -> Result<Arc<ClockKeeper>, Failure> {
 async fn open_coordinator(
     settings: &Settings,
     clock: &ClockKeeper,
+    watermarks: Arc<Watermarks>,
     joined: Option<&Joined>,
 ) -> Result<Coordinator, Failure> {
     let folder = settings.storage.data_path.clone();
@@ -353,7 +401,15 @@ async fn open_coordinator(
         let recovered = meta.recover();
         recovered.map_err(|failure| Failure::new(ExitCode::DataDamaged, failure))?;
     }
-    let host = ShardHost::new(arbiters, shared, clock.clock(), &folder, admission, groups);
+    let host = ShardHost::new(
+        arbiters,
+        shared,
+        clock.clock(),
+        &folder,
+        watermarks,
+        admission,
+        groups,
+    );
     let policy = Policy {
         shards_per_container: settings.limits.shards_per_container,
         shard_bytes_max: settings.limits.shard_bytes_max,
@@ -417,6 +473,17 @@ fn watch_clock(clock: Arc<ClockKeeper>) {
     });
 }
 
+/// Records once a second how far the shards are, where their WAL is not.
+fn record_progress(host: Arc<ShardHost>, table: Arc<ArcSwap<RoutingTable>>) {
+    actix::spawn(async move {
+        loop {
+            tokio::time::sleep(CLOCK_TICK).await;
+            let (host, table) = (Arc::clone(&host), table.load_full());
+            let _ = tokio::task::spawn_blocking(move || host.record(&table.catalog)).await;
+        }
+    });
+}
+
 /// Histograms keep every value until they are tidied.
 fn tidy_metrics(metrics: Exporter) {
     actix::spawn(async move {
@@ -469,5 +536,4 @@ async fn close(coordinator: &Addr<Coordinator>, clock: &ClockKeeper) {
         );
     }
     clock.store();
-    info!("stopped");
 }

@@ -28,6 +28,9 @@ pub struct Wish {
     pub node: NodeId,
     /// Where the others reach it.
     pub address: String,
+    /// Asks only whether the node is still a member; nothing is changed.
+    #[serde(default)]
+    pub asks_only: bool,
 }
 
 /// Who the node is, and where all nodes are reached.
@@ -45,6 +48,8 @@ pub enum Verdict {
     Refused(String),
     /// The cluster cannot decide now.
     Later(String),
+    /// The node was a member and was taken out.
+    TakenOut,
 }
 
 /// Answers a wish by calling back once, with an encoded [`Verdict`].
@@ -81,6 +86,9 @@ pub async fn ask(identity: &Identity, address: &str, wish: &Wish) -> Result<Welc
         Ok(Ok(Verdict::Welcome(welcome))) => return Ok(welcome),
         Ok(Ok(Verdict::Refused(why))) => return Err(NotIn::Refused(why)),
         Ok(Ok(Verdict::Later(why))) => return Err(NotIn::Later(why)),
+        Ok(Ok(Verdict::TakenOut)) => {
+            return Err(NotIn::Refused(format!("node {} was taken out", wish.node)));
+        }
         Ok(Err(ended)) => ended,
         Err(_) => Ended::Silent,
     };
@@ -94,6 +102,18 @@ pub async fn ask(identity: &Identity, address: &str, wish: &Wish) -> Result<Welc
         Ended::Frame(refused) => NotIn::Refused(format!("the node at {address}: {refused}")),
         ended => NotIn::Later(format!("the node at {address} does not answer: {ended}")),
     })
+}
+
+/// Asks the node at an address whether a node was taken out of the cluster. `false` also when
+/// nobody answers.
+pub async fn is_taken_out(identity: &Identity, address: &str, node: NodeId) -> bool {
+    let wish = Wish {
+        node,
+        address: String::new(),
+        asks_only: true,
+    };
+    let asked = timeout(ANSWER_TIME_MAX, converse(identity, address, &wish));
+    matches!(asked.await, Ok(Ok(Verdict::TakenOut)))
 }
 
 async fn converse(identity: &Identity, address: &str, wish: &Wish) -> Result<Verdict, Ended> {

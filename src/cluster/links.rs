@@ -326,9 +326,14 @@ impl Shared {
         while self.peer(node).is_some_and(|now| Arc::ptr_eq(&now, &peer)) {
             match self.dial(node, &peer.address).await {
                 Ok((stream, session)) => {
-                    pause = REDIAL_AFTER_MIN;
+                    let begun = tokio::time::Instant::now();
                     let ended = self.converse(stream, &session).await;
                     self.note(Some(node), &ended);
+                    // A node that hangs up at once does so again.
+                    pause = match begun.elapsed() < REDIAL_AFTER_MAX {
+                        true => (pause * 2).min(REDIAL_AFTER_MAX),
+                        false => REDIAL_AFTER_MIN,
+                    };
                 }
                 Err(ended) => {
                     self.note(Some(node), &ended);

@@ -1,6 +1,9 @@
 //! The logs of all groups of a node on disk, in one engine, so that one fsync is enough for all of them.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, HardState};
@@ -13,6 +16,7 @@ use crate::store::{
     Batch, Engine, EngineError, SharedResources,
     engine::Durability,
     log_keys::{self, GroupBytes},
+    wal_check::Expected,
 };
 
 pub struct LogStore(Engine);
@@ -20,6 +24,30 @@ pub struct LogStore(Engine);
 impl LogStore {
     pub fn open(folder: &Path, shared: &SharedResources) -> Result<Self, EngineError> {
         Engine::open(folder, shared).map(Self)
+    }
+
+    /// Opens a log that is there, and has what is expected of it.
+    pub fn open_existing(
+        folder: &Path,
+        shared: &SharedResources,
+        expected: Expected,
+    ) -> Result<Self, EngineError> {
+        Engine::open_existing(folder, shared, expected).map(Self)
+    }
+
+    /// The last sequence number of the engine that is durable; it only goes up.
+    pub fn durable(&self) -> Arc<AtomicU64> {
+        self.0.durable()
+    }
+
+    /// Bytes of an unfinished record that a crash has left at the end of the WAL.
+    pub fn torn_bytes(&self) -> u64 {
+        self.0.torn_bytes()
+    }
+
+    /// Hands all to the disk; nothing is written any more.
+    pub fn seal(&self) -> Result<(), EngineError> {
+        self.0.seal()
     }
 
     fn last_entry(&self, group: GroupId) -> Result<Option<Mark>, EngineError> {

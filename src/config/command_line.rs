@@ -48,10 +48,65 @@ pub enum Command {
     Cluster(ClusterTask),
     /// Give a running node an order.
     Operator(OperatorTask),
+    /// Look at a data folder that no node uses.
+    Offline(OfflineTask),
     /// Print this text and end: the help or the version.
     Show(String),
     /// A command was named without what it is to do: print its help as an error.
     Incomplete(String),
+}
+
+/// What to do with a data folder that no node uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OfflineTask {
+    Check {
+        data_path: PathBuf,
+    },
+    RemovedList {
+        data_path: PathBuf,
+    },
+    /// No names: all of them.
+    RemovedDelete {
+        data_path: PathBuf,
+        names: Option<Vec<String>>,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+struct DataPath {
+    /// The data folder
+    #[arg(long, value_name = "DIR", default_value = "data")]
+    data_path: PathBuf,
+}
+
+/// What is to happen to folders that a start has set aside.
+#[derive(Subcommand)]
+enum RemovedTask {
+    /// List them, with their bytes and since when they are there
+    List(DataPath),
+    /// Delete some of them for good, or all
+    Delete {
+        #[command(flatten)]
+        data: DataPath,
+        /// Their names, as they are listed
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        names: Vec<String>,
+        /// Delete all of them
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+impl RemovedTask {
+    fn offline(self) -> OfflineTask {
+        match self {
+            Self::List(DataPath { data_path }) => OfflineTask::RemovedList { data_path },
+            Self::Delete { data, names, all } => OfflineTask::RemovedDelete {
+                data_path: data.data_path,
+                names: (!all).then_some(names),
+            },
+        }
+    }
 }
 
 #[derive(Parser)]
@@ -90,6 +145,11 @@ enum Task {
     Clock(ClockTask),
     /// Split a shard of a running node in two
     Split(Split),
+    /// Verify every file of a data folder that no node uses; exit code 4 if any is damaged
+    Check(DataPath),
+    /// List or delete folders that a start has set aside
+    #[command(subcommand)]
+    Removed(RemovedTask),
 }
 
 // All values are text here: the settings check them, the same way for file, environment and flags.
@@ -228,6 +288,13 @@ pub fn parse(
         }
         Some(Task::Clock(task)) => operator(&line.serve, OperatorTask::Clock(task), environment),
         Some(Task::Split(split)) => operator(&line.serve, OperatorTask::Split(split), environment),
+        Some(Task::Check(DataPath { data_path })) => {
+            let task = OfflineTask::Check { data_path };
+            alone(&line.serve, "check", Command::Offline(task))
+        }
+        Some(Task::Removed(task)) => {
+            alone(&line.serve, "removed", Command::Offline(task.offline()))
+        }
     }
 }
 
@@ -592,6 +659,38 @@ mod tests {
             Ok(Command::Show(version.to_owned()))
         );
         assert_eq!(parsed(&["key"], &[]), Ok(Command::Key));
+        let data_path = || PathBuf::from("d");
+        for (arguments, task) in [
+            (
+                &["check", "--data-path", "d"][..],
+                OfflineTask::Check {
+                    data_path: data_path(),
+                },
+            ),
+            (
+                &["removed", "list", "--data-path", "d"],
+                OfflineTask::RemovedList {
+                    data_path: data_path(),
+                },
+            ),
+            (
+                &["removed", "delete", "a", "--data-path", "d"],
+                OfflineTask::RemovedDelete {
+                    data_path: data_path(),
+                    names: Some(vec!["a".to_owned()]),
+                },
+            ),
+            (
+                &["removed", "delete", "--all", "--data-path", "d"],
+                OfflineTask::RemovedDelete {
+                    data_path: data_path(),
+                    names: None,
+                },
+            ),
+        ] {
+            assert_eq!(parsed(arguments, &[]), Ok(Command::Offline(task)));
+        }
+        assert!(parsed(&["removed", "delete"], &[]).is_err());
         match parsed(
             &["bench", "node", "--only", "create", "--items", "5000"],
             &[],

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use command_line::{Command, ExitCode, environment, parse};
+pub use command_line::{Command, ExitCode, OfflineTask, environment, parse};
 pub use layers::{Flag, Sources, load, setting_names};
 
 use crate::model::consistency::Consistency;

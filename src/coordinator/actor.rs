@@ -86,7 +86,7 @@ impl Coordinator {
             tell_aims(meta, &catalog);
         }
         let node = meta.as_ref().map(|meta| meta.own.node);
-        host.remove_orphans(&catalog, node)?;
+        host.sort_out_folders(&catalog, node)?;
         let mut shards = Shards::new();
         for container in catalog
             .databases
@@ -131,6 +131,10 @@ impl Coordinator {
 
     pub fn table(&self) -> Arc<ArcSwap<RoutingTable>> {
         Arc::clone(&self.table)
+    }
+
+    pub fn host(&self) -> Arc<ShardHost> {
+        Arc::clone(&self.host)
     }
 
     pub fn meta(&self) -> Option<Arc<Meta>> {
@@ -273,15 +277,33 @@ fn container_json(container: &Container) -> Vec<u8> {
     Value::Object(map).to_string().into_bytes()
 }
 
-pub(super) fn open_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHandle>> {
-    let definition = &container.definition;
-    let facts = container
-        .ranges
-        .iter()
-        .map(|range| facts_of(container, range));
+fn open_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHandle>> {
+    let ContainerDefinition {
+        default_ttl,
+        indexing_policy,
+        ..
+    } = &container.definition;
+    let facts = all_facts_of(container);
     facts
-        .map(|facts| host.open(facts, definition.default_ttl, &definition.indexing_policy))
+        .map(|facts| host.open(facts, *default_ttl, indexing_policy))
         .collect()
+}
+
+fn make_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHandle>> {
+    let ContainerDefinition {
+        default_ttl,
+        indexing_policy,
+        ..
+    } = &container.definition;
+    let facts = all_facts_of(container);
+    facts
+        .map(|facts| host.make(facts, *default_ttl, indexing_policy))
+        .collect()
+}
+
+fn all_facts_of(container: &Container) -> impl Iterator<Item = ShardFacts> {
+    let ranges = container.ranges.iter();
+    ranges.map(|range| facts_of(container, range))
 }
 
 pub(super) fn facts_of(container: &Container, range: &Range) -> ShardFacts {
@@ -406,7 +428,7 @@ impl Handler<CreateContainer> for Coordinator {
             return self.store_new(catalog, rid);
         }
         let host = Arc::clone(&self.host);
-        let opened = tokio::task::spawn_blocking(move || open_shards(&host, &container));
+        let opened = tokio::task::spawn_blocking(move || make_shards(&host, &container));
         let future = opened.into_actor(self).then(move |opened, coordinator, _| {
             let shards = opened.unwrap_or_default();
             // Nothing half-done is left behind: a container whose shards cannot be made is not made.

@@ -2,74 +2,114 @@
 //!
 //! | bytes | what |
 //! | --- | --- |
-//! | 8 | `BOLIDEC2`: the version of the data folder's layout, shards included |
+//! | 8 | `BOLIDEC3`: the version of the data folder's layout, shards included |
 //! | 32 | SHA-256 of the rest |
+//! | 16 | the id of the data folder that the catalog is of |
 //! | rest | the catalog in MessagePack, fields by name |
+//!
+//! `BOLIDEC2`, the layout before data folders had identities, is the same without the id.
 
-use std::{
-    fs::{self, File},
-    io::{self, Write},
-    path::Path,
+use std::{fs, io, path::Path};
+
+use crate::{
+    model::catalog::Catalog,
+    store::{
+        checked_file::{self, Magic},
+        identity::Identity,
+        shard_id::FolderId,
+    },
 };
 
-use sha2::{Digest, Sha256};
-
-use crate::model::catalog::Catalog;
-
-const MAGIC: &[u8; 8] = b"BOLIDEC2";
+const MAGIC: Magic = *b"BOLIDEC3";
+/// Before data folders had identities.
+const MAGIC_2: Magic = *b"BOLIDEC2";
 /// Before keys of items held their partition keys.
-const MAGIC_BEFORE: &[u8; 8] = b"BOLIDEC1";
+const MAGIC_1: Magic = *b"BOLIDEC1";
+/// What all of them begin with; the version follows.
+const MAGIC_STEM: &[u8] = b"BOLIDEC";
 const FILE: &str = "catalog";
+
+/// A catalog as it was found.
+#[derive(Debug)]
+pub struct Found {
+    pub catalog: Catalog,
+    /// The data folder that it is of; none in the layout before there were ids.
+    pub folder: Option<FolderId>,
+}
 
 /// Reads the catalog of a data folder; a folder without one has an empty catalog.
 pub fn load(folder: &Path) -> io::Result<Catalog> {
+    Ok(find(folder)?.map_or_else(Catalog::default, |found| found.catalog))
+}
+
+/// Reads the catalog of a data folder, if there is one. Damage is an error of kind `InvalidData`.
+pub fn find(folder: &Path) -> io::Result<Option<Found>> {
     let path = folder.join(FILE);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Catalog::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    decode(&bytes).map_err(|what| {
-        io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("{} is damaged: {what}", path.display()),
-        )
+    decode(&bytes).map(Some).map_err(|what| {
+        let message = format!("{} {what}", path.display());
+        io::Error::new(io::ErrorKind::InvalidData, message)
     })
 }
 
 /// Replaces the catalog; after a crash either the old or the new one is there.
 pub fn store(folder: &Path, catalog: &Catalog) -> io::Result<()> {
-    let next = folder.join("catalog.next");
-    let mut file = File::create(&next)?;
-    file.write_all(&encode(catalog)?)?;
-    file.sync_all()?;
-    fs::rename(&next, folder.join(FILE))?;
-    File::open(folder)?.sync_all()
+    store_as(folder, &Identity::folder_id(folder), catalog)
 }
 
-fn encode(catalog: &Catalog) -> io::Result<Vec<u8>> {
+/// Stores the catalog of a data folder that may have no identity yet.
+pub fn store_as(folder: &Path, id: &FolderId, catalog: &Catalog) -> io::Result<()> {
+    checked_file::replace(&folder.join(FILE), &MAGIC, &encode(id, catalog)?)
+}
+
+fn encode(id: &FolderId, catalog: &Catalog) -> io::Result<Vec<u8>> {
     let body = rmp_serde::to_vec_named(catalog).map_err(io::Error::other)?;
-    Ok([MAGIC.as_slice(), Sha256::digest(&body).as_slice(), &body].concat())
+    Ok([id.as_slice(), &body].concat())
 }
 
-fn decode(bytes: &[u8]) -> Result<Catalog, String> {
-    let (magic, rest) = bytes.split_first_chunk::<8>().ok_or("it is too short")?;
-    let (digest, body) = rest.split_first_chunk::<32>().ok_or("it is too short")?;
-    if magic == MAGIC_BEFORE {
-        return Err(
-            "it was written by an older version, whose layout is not read any more".to_owned(),
-        );
+fn decode(bytes: &[u8]) -> Result<Found, String> {
+    let damaged = |what: &str| format!("is damaged: {what}");
+    match bytes.first_chunk() {
+        Some(&MAGIC | &MAGIC_2) => {}
+        Some(&MAGIC_1) => {
+            return Err(
+                "was written by an older version, whose layout is not read any more".to_owned(),
+            );
+        }
+        Some(magic) if is_newer(magic) => {
+            return Err(format!(
+                "was written by a newer version of Bolide: it begins with {:?}",
+                String::from_utf8_lossy(magic)
+            ));
+        }
+        Some(magic) => {
+            let magic = String::from_utf8_lossy(magic);
+            return Err(damaged(&format!("it begins with {magic:?}")));
+        }
+        None => return Err(damaged("it is too short")),
     }
-    if magic != MAGIC {
-        return Err(format!(
-            "it begins with {:?}",
-            String::from_utf8_lossy(magic)
-        ));
-    }
-    if Sha256::digest(body).as_slice() != digest {
-        return Err("its checksum does not match".to_owned());
-    }
-    rmp_serde::from_slice(body).map_err(|error| error.to_string())
+    let (magic, contents) = checked_file::decode(bytes).map_err(|what| damaged(&what))?;
+    let (folder, body) = match magic {
+        MAGIC_2 => (None, contents),
+        _ => {
+            let split = contents.split_first_chunk();
+            let (id, body) = split.ok_or_else(|| damaged("it is too short"))?;
+            (Some(*id), body)
+        }
+    };
+    let catalog = rmp_serde::from_slice(body).map_err(|failure| damaged(&failure.to_string()))?;
+    Ok(Found { catalog, folder })
+}
+
+fn is_newer(magic: &Magic) -> bool {
+    let version = magic.strip_prefix(MAGIC_STEM).unwrap_or_default();
+    version
+        .first()
+        .is_some_and(|digit| (b'4'..=b'9').contains(digit))
 }
 
 #[cfg(test)]
@@ -91,14 +131,34 @@ mod tests {
         catalog
     }
 
+    fn file(magic: &Magic) -> Vec<u8> {
+        let contents = encode(&[9; 16], &sample()).unwrap();
+        let contents = if *magic == MAGIC_2 {
+            &contents[16..]
+        } else {
+            &contents
+        };
+        checked_file::encode(magic, contents)
+    }
+
     #[test]
     fn what_is_stored_is_loaded() {
         let folder = tempfile::tempdir().unwrap();
         assert!(load(folder.path()).unwrap().databases.is_empty());
+        store_as(folder.path(), &[9; 16], &sample()).unwrap();
+        let found = find(folder.path()).unwrap().unwrap();
+        assert_eq!(found.folder, Some([9; 16]));
+        assert_eq!(found.catalog.container("d", "c").unwrap().ranges.len(), 3);
         store(folder.path(), &sample()).unwrap();
-        let loaded = load(folder.path()).unwrap();
-        assert_eq!(encode(&loaded).unwrap(), encode(&sample()).unwrap());
-        assert_eq!(loaded.container("d", "c").unwrap().ranges.len(), 3);
+        let found = find(folder.path()).unwrap().unwrap();
+        assert_eq!(found.folder, Some([0; 16]), "the folder has no identity");
+    }
+
+    #[test]
+    fn the_layout_before_identities_is_read() {
+        let found = decode(&file(&MAGIC_2)).unwrap();
+        assert_eq!(found.folder, None);
+        assert_eq!(found.catalog.container("d", "c").unwrap().ranges.len(), 3);
     }
 
     #[test]
@@ -125,12 +185,24 @@ mod tests {
 
     #[test]
     fn any_damaged_byte_is_noticed() {
-        let whole = encode(&sample()).unwrap();
+        let whole = file(&MAGIC);
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;
             assert!(decode(&damaged).is_err(), "byte {at}");
+            assert!(decode(&whole[..at]).is_err(), "cut at {at}");
         }
-        assert!(decode(&whole[..whole.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn older_and_newer_layouts_are_called_by_their_names() {
+        for (magic, says) in [
+            (MAGIC_1, "older version"),
+            (*b"BOLIDEC4", "newer version"),
+            (*b"BOLIDED4", "is damaged"),
+        ] {
+            let error = decode(&file(&magic)).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    io::Write as _,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -32,7 +31,11 @@ use crate::{
         error::{Error, ErrorKind, Result},
     },
     router::RoutingTable,
-    store::{EngineError, engine::Durability},
+    store::{
+        EngineError,
+        checked_file::{self, Magic},
+        engine::Durability,
+    },
 };
 
 /// A question that takes longer is asked again: the right to answer counts from the question.
@@ -47,6 +50,7 @@ const CATCH_UP_POLL: Duration = Duration::from_millis(5);
 const CATALOG_BYTES_MAX: usize = ENTRY_BYTES_MAX / 4 * 3;
 /// Remembers which catalog filled this node when it had none: see [`Meta::filled`].
 const FILLED: &str = "filled";
+const FILLED_MAGIC: Magic = *b"BOLIDEF1";
 
 /// A node of a cluster, as it was told to be.
 #[derive(Clone, Debug)]
@@ -177,9 +181,8 @@ impl Meta {
     fn take(&self, files: &Path, index: u64) -> Result<Catalog, EngineError> {
         let catalog = catalog_file::load(files)?;
         if catalog_file::load(&self.folder)?.version == 0 {
-            let mut file = std::fs::File::create(self.folder.join(FILLED))?;
-            file.write_all(catalog.version.to_string().as_bytes())?;
-            file.sync_all()?;
+            let version = catalog.version.to_string();
+            checked_file::replace(&self.folder.join(FILLED), &FILLED_MAGIC, version.as_bytes())?;
         }
         catalog_file::store(&self.folder, &catalog)?;
         self.note_applied(index)?;
@@ -275,10 +278,18 @@ impl Meta {
     }
 }
 
-/// See [`Meta::filled`], of the node with this data folder.
+/// See [`Meta::filled`], of the node with this data folder. Of a file that cannot be read the safe
+/// half is taken: the node begins nothing itself.
 pub fn filled(folder: &Path) -> u64 {
-    let text = std::fs::read_to_string(folder.join(FILLED));
-    text.ok().and_then(|text| text.parse().ok()).unwrap_or(0)
+    let path = folder.join(FILLED);
+    let contents = match checked_file::read(&path, &FILLED_MAGIC) {
+        Ok(None) => return 0,
+        Ok(Some(contents)) => contents,
+        // Before it had a checksum it was the number alone.
+        Err(_) => std::fs::read(&path).unwrap_or_default(),
+    };
+    let text = String::from_utf8(contents).ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or(u64::MAX)
 }
 
 fn encode(catalog: &Catalog) -> Result<Vec<u8>> {

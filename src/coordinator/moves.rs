@@ -25,6 +25,23 @@ pub struct Drain(pub u64);
 #[rtype(result = "Result<(u64, BTreeMap<u64, String>)>")]
 pub struct Admit(pub u64, pub String);
 
+/// Asks whether a node was a member of the cluster and is not any more. Numbers are given once, so
+/// a catalog that has given the number and does not name it says so for good.
+#[derive(Message)]
+#[rtype(result = "bool")]
+pub struct IsTakenOut(pub u64);
+
+impl Handler<IsTakenOut> for Coordinator {
+    type Result = bool;
+
+    fn handle(&mut self, IsTakenOut(node): IsTakenOut, _: &mut Self::Context) -> bool {
+        let catalog = &self.catalog;
+        !catalog.nodes.is_empty()
+            && !catalog.nodes.contains_key(&node)
+            && node <= catalog.highest_node()
+    }
+}
+
 impl Handler<Admit> for Coordinator {
     type Result = AtomicResponse<Self, Result<(u64, BTreeMap<u64, String>)>>;
 

@@ -26,7 +26,8 @@ use crate::{
         error::{Error, ErrorKind},
     },
     router::RoutingTable,
-    shard::host::Leader,
+    shard::host::{Leader, ShardHost},
+    store::damage::Damage,
     telemetry::Exporter,
 };
 
@@ -42,6 +43,7 @@ pub struct Health {
 /// What is there once the node serves.
 pub struct Running {
     pub table: Arc<ArcSwap<RoutingTable>>,
+    pub host: Arc<ShardHost>,
     pub coordinator: Addr<Coordinator>,
     /// There in a cluster only.
     pub cluster: Option<(Arc<Member>, Arc<Meta>)>,
@@ -203,8 +205,17 @@ fn status(health: &Health) -> Told {
             "now": clock.now(),
             "purgingPaused": clock.purging_paused(),
             "containers": containers,
+            "removed": removed_status(&running.host),
         }),
     )
+}
+
+/// Folders that a start has set aside.
+fn removed_status(host: &ShardHost) -> Vec<Value> {
+    let removed = host.removed().into_iter();
+    removed
+        .map(|one| json!({"name": one.name, "bytes": one.bytes, "since": one.since}))
+        .collect()
 }
 
 fn cluster_status(member: &Member, meta: &Meta, catalog: &Catalog) -> Value {
@@ -286,9 +297,18 @@ fn shard_status(shard: &crate::shard::host::ShardHandle, own: Option<NodeId>) ->
                 "purged": counters.purged.load(Ordering::Relaxed),
                 "restarts": counters.restarts.load(Ordering::Relaxed),
                 "tornBytes": view.engine.torn_bytes(),
+                "damage": damage_status(view.engine.damage()),
                 "index": {"mode": state.index.mode.name(), "progress": progress, "lazyProgress": lazy},
             })
         }
+    }
+}
+
+/// Damaged files that were met while the shard was read.
+fn damage_status(damage: &Damage) -> Value {
+    match damage.first() {
+        None => Value::Null,
+        Some(first) => json!({"count": damage.count(), "first": first}),
     }
 }
 
@@ -296,10 +316,12 @@ async fn metrics(health: Arc<Health>) -> Told {
     // Shards are looked at, which may need the disk.
     let rendered = tokio::task::spawn_blocking(move || {
         let observe = || {
-            let table = health.running().map(|running| running.table.load());
+            let running = health.running();
+            let table = running.map(|running| running.table.load());
             let table = table.as_ref().map(|table| &***table);
             let ready = Readiness::of(&health).state.is_ready(false);
-            scrape::observe(table, &health.clock.clock(), ready);
+            let host = running.map(|running| &*running.host);
+            scrape::observe(table, &health.clock.clock(), host, ready);
         };
         health.metrics.render(observe)
     });

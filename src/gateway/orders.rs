@@ -15,7 +15,7 @@ use crate::{
     },
     coordinator::{
         Coordinator,
-        moves::{Admit, Drain},
+        moves::{Admit, Drain, IsTakenOut},
     },
     model::error::{Error, ErrorKind, Result},
 };
@@ -92,6 +92,13 @@ pub async fn obey(coordinator: Addr<Coordinator>, order: Bytes, reply: Reply) {
 
 /// Answers a node that wants to come in.
 pub async fn admit(member: Arc<Member>, coordinator: Addr<Coordinator>, wish: Wish, reply: Reply) {
+    if wish.asks_only {
+        let verdict = match coordinator.send(IsTakenOut(wish.node)).await {
+            Ok(true) => Verdict::TakenOut,
+            Ok(false) | Err(_) => Verdict::Later("nothing else is known".to_owned()),
+        };
+        return reply(verdict.encode());
+    }
     let order = Order::Admit(wish.node, wish.address);
     let verdict = match give(&member, &coordinator, order).await {
         Ok(Done::Admitted(node, nodes)) => Verdict::Welcome(Welcome { node, nodes }),

@@ -6,7 +6,11 @@ use super::ready;
 use crate::{
     clock::Clock,
     router::{ContainerRoute, RoutingTable},
-    shard::{host::ShardHandle, overdue::overdue, view::ShardView},
+    shard::{
+        host::{ShardHandle, ShardHost},
+        overdue::overdue,
+        view::ShardView,
+    },
     telemetry::{
         expiry,
         labels::{BytesKind, ShardCondition},
@@ -14,10 +18,12 @@ use crate::{
     },
 };
 
-/// Sets every gauge that is not kept up to date while things happen. There is no table while the
-/// node is starting.
-pub fn observe(table: Option<&RoutingTable>, clock: &Clock, ready: bool) {
+/// Sets every gauge that is not kept up to date while things happen. There is no table and no host
+/// while the node is starting.
+pub fn observe(table: Option<&RoutingTable>, clock: &Clock, host: Option<&ShardHost>, ready: bool) {
     table::READY.gauge(&[]).set(f64::from(u8::from(ready)));
+    let removed = host.map_or(0, |host| host.removed().iter().map(|one| one.bytes).sum());
+    table::REMOVED_BYTES.gauge(&[]).set(removed as f64);
     table::REQUESTS_IN_FLIGHT
         .gauge(&[])
         .set(requests::in_flight() as f64);
@@ -55,6 +61,7 @@ struct Totals {
     lazy_lag: u64,
     recovery_seconds: f64,
     torn_bytes: u64,
+    damage: u64,
     waiting: usize,
     under_way: usize,
     restarts: u64,
@@ -114,6 +121,7 @@ impl Totals {
         let recovery = counters.recovery_micros.load(Ordering::Relaxed) as f64 / 1e6;
         self.recovery_seconds = self.recovery_seconds.max(recovery);
         self.torn_bytes += view.engine.torn_bytes();
+        self.damage += view.engine.damage().count();
         self.waiting += view.waiting();
         self.restarts += counters.restarts.load(Ordering::Relaxed);
     }
@@ -134,6 +142,7 @@ impl Totals {
         for (metric, value) in gauges {
             metric.gauge(&[container]).set(value);
         }
+        table::DAMAGE.counter(&[container]).absolute(self.damage);
         table::PURGED.counter(&[container]).absolute(self.purged);
         table::RESTARTS
             .counter(&[container])

@@ -1,6 +1,7 @@
 //! The catalog: databases, containers, their partition key ranges and their throughput. Pure data with its rules;
 //! the coordinator owns it and stores it.
 
+mod given_up;
 mod placement;
 
 use std::collections::BTreeMap;

@@ -15,7 +15,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
-use super::{Failure, listen, privacy};
+use super::{
+    Failure,
+    identity::{DataFolder, RAFT},
+    listen, privacy,
+};
 use crate::{
     clock::{self, Clock, kept_floor::KeptFloor},
     cluster::{
@@ -30,13 +34,20 @@ use crate::{
     config::{Cluster, ExitCode, Settings},
     coordinator::{Coordinator, catalog_file, meta::Meta},
     gateway::{orders, server},
-    store::SharedResources,
+    store::{
+        SharedResources, engine::is_blank, identity::Membership, wal_check::Expected,
+        watermarks::Watermarks,
+    },
 };
 
 /// Requests of other nodes that may wait to be answered.
 const SENT_ON_MAX: usize = 4096;
 /// How long a node tries to come into a cluster that does not answer, or cannot decide.
 const JOIN_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the others may take to say at a start whether this node is still a member.
+const ASK_AT_START_TIME_MAX: Duration = Duration::from_secs(3);
+/// How often a node that hears of no leader asks whether it is still a member.
+const ASK_EVERY: Duration = Duration::from_secs(5);
 const JOIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Who the cluster has said that this node is.
 const GIVEN: &str = "node";
@@ -52,6 +63,7 @@ pub struct Joined {
     pub sent_on: server::SentOn,
     /// Takes the orders that other nodes pass on, as soon as it is there.
     pub coordinator: Arc<OnceLock<Addr<Coordinator>>>,
+    pub asking: Asking,
 }
 
 /// What the cluster needs to know of this node's clock.
@@ -220,7 +232,7 @@ async fn who(settings: &Settings, key: &ClusterKey) -> Result<Who, Failure> {
             });
         }
         // It was let in, and has heard nothing since.
-        return let_in(settings, key, Wish { node, address }).await;
+        return let_in(settings, key, wish(node, address)).await;
     }
     if cluster.join.is_empty() {
         let address = listed.get(&cluster.node).cloned().ok_or_else(|| {
@@ -251,7 +263,15 @@ async fn who(settings: &Settings, key: &ClusterKey) -> Result<Who, Failure> {
         wrong("cluster.address is missing: it says where the other nodes reach this one".to_owned())
     })?;
     let node = cluster.node;
-    let_in(settings, key, Wish { node, address }).await
+    let_in(settings, key, wish(node, address)).await
+}
+
+fn wish(node: NodeId, address: String) -> Wish {
+    Wish {
+        node,
+        address,
+        asks_only: false,
+    }
 }
 
 /// Where the settings say that the others reach a node.
@@ -260,6 +280,50 @@ fn own_address(cluster: &Cluster, node: NodeId) -> Option<String> {
         "" => cluster.addresses().remove(&node),
         address => Some(address.to_owned()),
     }
+}
+
+/// A node that knows the key and has not said who it is.
+fn stranger(settings: &Settings, key: &ClusterKey) -> Identity {
+    Identity {
+        cluster: cluster_id(&settings.cluster.name),
+        node: ANYBODY,
+        key: key.clone(),
+    }
+}
+
+/// Asks the others whether this node is still a member.
+pub struct Asking {
+    identity: Identity,
+    node: NodeId,
+}
+
+impl Asking {
+    async fn is_taken_out(&self, members: &BTreeMap<NodeId, String>) -> bool {
+        let others = members.iter().filter(|(node, _)| **node != self.node);
+        let asked = others
+            .map(|(_, address)| Box::pin(join::is_taken_out(&self.identity, address, self.node)));
+        let answers = futures_util::future::join_all(asked).await;
+        answers.contains(&true)
+    }
+
+    /// Waits until another node says that this one was taken out. Asks while the catalog has no
+    /// leader: a member that is connected hears of it by itself.
+    pub async fn until_taken_out(self, member: Arc<Member>, meta: Arc<Meta>) {
+        loop {
+            tokio::time::sleep(ASK_EVERY).await;
+            if meta.leader().is_none() && self.is_taken_out(&member.members()).await {
+                return;
+            }
+        }
+    }
+}
+
+/// That the node has no place in the cluster any more.
+pub fn taken_out(settings: &Settings, node: NodeId) -> Failure {
+    wrong(format!(
+        "node {node} was taken out of the cluster '{}': with an empty data folder and cluster.join it can come back under another number",
+        settings.cluster.name
+    ))
 }
 
 /// Asks a running node to be let in.
@@ -271,11 +335,7 @@ async fn let_in(settings: &Settings, key: &ClusterKey, wish: Wish) -> Result<Who
                 .to_owned(),
         ));
     }
-    let identity = Identity {
-        cluster: cluster_id(&cluster.name),
-        node: ANYBODY,
-        key: key.clone(),
-    };
+    let identity = stranger(settings, key);
     let deadline = Instant::now() + JOIN_PATIENCE;
     let welcome = loop {
         match join::ask(&identity, &cluster.join, &wish).await {
@@ -307,7 +367,12 @@ async fn let_in(settings: &Settings, key: &ClusterKey, wish: Wish) -> Result<Who
 }
 
 /// Listens to the other nodes and dials them.
-pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, Failure> {
+pub async fn join_cluster(
+    settings: &Settings,
+    data_folder: DataFolder,
+    watermarks: &Watermarks,
+    clock: Clock,
+) -> Result<Joined, Failure> {
     let key = key(&settings.cluster)?;
     let Who {
         node,
@@ -315,6 +380,18 @@ pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, F
         founders,
         members,
     } = who(settings, &key).await?;
+    let asking = Asking {
+        identity: stranger(settings, &key),
+        node,
+    };
+    let asked = tokio::time::timeout(ASK_AT_START_TIME_MAX, asking.is_taken_out(&members));
+    if asked.await == Ok(true) {
+        return Err(taken_out(settings, node));
+    }
+    data_folder.settle(Some(Membership {
+        cluster: settings.cluster.name.clone(),
+        node,
+    }))?;
     let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
     let listener = listen(host, port.parse().unwrap_or(0))?;
     let identity = Identity {
@@ -322,7 +399,7 @@ pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, F
         node,
         key,
     };
-    let (log, snapshots) = open_logs(settings)?;
+    let (log, snapshots) = open_logs(settings, watermarks)?;
     let (asked, sent_on) = mpsc::channel(SENT_ON_MAX);
     let time = Arc::new(timekeeper(settings, &clock, node)?);
     let coordinator = Arc::new(OnceLock::<Addr<Coordinator>>::new());
@@ -369,6 +446,7 @@ pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, F
                 time,
                 sent_on,
                 coordinator,
+                asking,
             })
         }
         Ok(Err(failure)) => Err(Failure::new(ExitCode::Failure, failure)),
@@ -376,14 +454,35 @@ pub async fn join_cluster(settings: &Settings, clock: Clock) -> Result<Joined, F
     }
 }
 
-fn open_logs(settings: &Settings) -> Result<(Arc<LogStore>, Arc<Snapshots>), Failure> {
+fn open_logs(
+    settings: &Settings,
+    watermarks: &Watermarks,
+) -> Result<(Arc<LogStore>, Arc<Snapshots>), Failure> {
     let data: &PathBuf = &settings.storage.data_path;
-    let folder = data.join("raft");
+    let folder = data.join(RAFT);
     let shared = SharedResources::of_raft_log(&settings.storage);
-    let log = LogStore::open(&folder, &shared).map_err(|failure| {
+    // It has one incarnation for as long as the data folder lasts.
+    let expected = Expected {
+        sequence: watermarks.sequence(RAFT, 0),
+        has_raft_log: false,
+    };
+    let is_new = expected.sequence == 0;
+    let opened = is_blank(&folder).and_then(|blank| match blank && is_new {
+        true => LogStore::open(&folder, &shared),
+        false => LogStore::open_existing(&folder, &shared, expected),
+    });
+    let log = opened.map_err(|failure| {
         let message = format!("cannot open the Raft log '{}': {failure}", folder.display());
         Failure::new(ExitCode::DataDamaged, message)
     })?;
+    if log.torn_bytes() > 0 {
+        let torn_bytes = log.torn_bytes();
+        warn!(
+            torn_bytes,
+            "dropped an unfinished record at the end of the Raft log's WAL"
+        );
+    }
+    watermarks.follow(RAFT, 0, log.durable());
     let log = Arc::new(log);
     let folder = data.join("snapshots");
     let snapshots = Snapshots::open(&folder, Arc::clone(&log) as _)

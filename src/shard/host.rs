@@ -1,5 +1,6 @@
 //! The shards of a node: opens them on a fixed set of arbiters, rebuilds an actor that panicked, bounds what may wait for one.
 
+pub mod folders;
 mod handle;
 mod perform;
 
@@ -16,8 +17,9 @@ use std::{
 use actix::prelude::*;
 use arc_swap::ArcSwap;
 use tokio::sync::oneshot;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
+use folders::{ShardFolders, swap_folder};
 use handle::closed;
 pub use perform::Changes;
 
@@ -36,13 +38,16 @@ use crate::{
         timekeeper::Timekeeper,
     },
     model::{
-        catalog::Catalog,
         error::{Error, Result},
         indexing_policy::IndexingPolicy,
         rid::ContainerRid,
         ttl::DefaultTtl,
     },
-    store::{Batch, Engine, EngineError, SharedResources, engine::Durability},
+    store::{
+        Batch, Engine, EngineError, SharedResources,
+        engine::{Durability, is_blank},
+        watermarks::Watermarks,
+    },
 };
 
 /// How often it is looked whether the last reader has let go of an engine.
@@ -65,7 +70,7 @@ pub struct ShardHost {
     next_remote: AtomicUsize,
     shared: SharedResources,
     clock: Clock,
-    folder: PathBuf,
+    folders: ShardFolders,
     admission: Admission,
     bytes_under_way: AtomicUsize,
     /// `None`: the shards of this node are on no other.
@@ -134,6 +139,7 @@ impl ShardHost {
         shared: SharedResources,
         clock: Clock,
         folder: &Path,
+        watermarks: Arc<Watermarks>,
         admission: Admission,
         groups: Option<Groups>,
     ) -> Arc<Self> {
@@ -144,7 +150,7 @@ impl ShardHost {
             next_remote: AtomicUsize::new(0),
             shared,
             clock,
-            folder: folder.to_owned(),
+            folders: ShardFolders::new(folder, watermarks),
             admission,
             bytes_under_way: AtomicUsize::new(0),
             leaving: Mutex::default(),
@@ -155,7 +161,7 @@ impl ShardHost {
         &self.clock
     }
 
-    /// Opens a shard, or makes it. A damaged one is there too, and answers every request with what is wrong.
+    /// Opens a shard that was made before. A damaged one is there too, and answers every request with what is wrong.
     pub fn open(
         self: &Arc<Self>,
         facts: ShardFacts,
@@ -164,6 +170,24 @@ impl ShardHost {
     ) -> Arc<ShardHandle> {
         let opened = self.open_view(&facts, default, Some(policy));
         self.start(facts, Begin::Blank, &[], opened)
+    }
+
+    /// Makes a shard.
+    pub fn make(
+        self: &Arc<Self>,
+        facts: ShardFacts,
+        default: DefaultTtl,
+        policy: &IndexingPolicy,
+    ) -> Arc<ShardHandle> {
+        let opened = self
+            .make_engine(&facts)
+            .and_then(|engine| self.view_of(engine, &facts, default, Some(policy)));
+        self.start(facts, Begin::Blank, &[], opened)
+    }
+
+    fn make_engine(&self, facts: &ShardFacts) -> Result<Engine, EngineError> {
+        let now = self.clock.now();
+        self.folders.make(facts, &self.shared, now)
     }
 
     /// Opens this node's replica of a shard, or makes it.
@@ -180,6 +204,11 @@ impl ShardHost {
         let opened = self
             .take_fetched(&facts)
             // All replicas begin the same, whenever they begin; the first leader gives the shard what the catalog says.
+            // One that is missing is filled by the others.
+            .and_then(|()| match is_blank(&self.shard_folder(&facts))? {
+                true => self.make_engine(&facts).map(drop),
+                false => Ok(()),
+            })
             .and_then(|()| self.open_view(&facts, DefaultTtl::Off, None));
         self.start(facts, begin, replicas, opened)
     }
@@ -265,11 +294,12 @@ impl ShardHost {
         if !groups.snapshots.has_fetched(group) {
             return Ok(());
         }
-        let applied = match folder.exists() {
-            true => replica::applied(&Engine::open(&folder, &self.shared)?)?,
-            false => 0,
+        let applied = match is_blank(&folder)? {
+            true => 0,
+            false => replica::applied(&self.folders.open(facts, &self.shared, true)?)?,
         };
         if let Some(files) = groups.snapshots.pending(group, applied)? {
+            self.folders.mark(&files, facts)?;
             swap_folder(&files, &folder)?;
             groups.snapshots.discard(group);
         }
@@ -283,13 +313,28 @@ impl ShardHost {
         policy: Option<&IndexingPolicy>,
     ) -> Result<Arc<ShardView>, EngineError> {
         let begun = Instant::now();
-        let engine = Engine::open(&self.shard_folder(facts), &self.shared)?;
+        let is_replica = self.groups.is_some();
+        let engine = self.folders.open(facts, &self.shared, is_replica)?;
+        let view = self.view_of(engine, facts, default, policy)?;
+        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let recovery = &view.counters.recovery_micros;
+        recovery.store(micros, Ordering::Relaxed);
+        Ok(view)
+    }
+
+    fn view_of(
+        &self,
+        engine: Engine,
+        facts: &ShardFacts,
+        default: DefaultTtl,
+        policy: Option<&IndexingPolicy>,
+    ) -> Result<Arc<ShardView>, EngineError> {
         if engine.torn_bytes() > 0 {
             warn!(
                 container = %facts.container,
                 range = facts.range_id,
                 torn_bytes = engine.torn_bytes(),
-                "dropped an unfinished record at the end of the journal"
+                "dropped an unfinished record at the end of the WAL"
             );
         }
         let state = match ShardState::load(&engine)? {
@@ -306,10 +351,6 @@ impl ShardHost {
             }
         };
         let view = ShardView::new(facts.clone(), Arc::new(engine), clock, state);
-        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        view.counters
-            .recovery_micros
-            .store(micros, Ordering::Relaxed);
         Ok(Arc::new(view))
     }
 
@@ -321,7 +362,9 @@ impl ShardHost {
         origin: &[NodeId],
     ) -> Result<(), EngineError> {
         let folder = self.shard_folder(part);
-        split::make_part(parent, part, &folder, &self.shared, origin)
+        self.folders.clear_way(&folder, self.clock.now())?;
+        let mark = |unfinished: &Path| self.folders.mark(unfinished, part).map(drop);
+        split::make_part(parent, part, &folder, &self.shared, origin, mark)
     }
 
     /// The version of the catalog by which this node may have had things that it does not have any more.
@@ -336,60 +379,17 @@ impl ShardHost {
 
     /// Removes the folder of a part that did not come about.
     pub fn remove_part(&self, part: &ShardFacts) {
-        if let Err(failure) = std::fs::remove_dir_all(self.shard_folder(part)) {
-            warn!(container = %part.container, range = part.range_id, %failure, "files of a split that did not come about are left behind");
+        self.folders.forget(part);
+        match std::fs::remove_dir_all(self.shard_folder(part)) {
+            Err(failure) if failure.kind() != std::io::ErrorKind::NotFound => {
+                warn!(container = %part.container, range = part.range_id, %failure, "files of a split that did not come about are left behind");
+            }
+            _ => {}
         }
     }
 
     fn shard_folder(&self, facts: &ShardFacts) -> PathBuf {
-        self.shards_folder()
-            .join(folder_name(facts.container, facts.range_id))
-    }
-
-    fn shards_folder(&self) -> PathBuf {
-        self.folder.join("shards")
-    }
-
-    /// Removes folders that no container of the catalog owns, or that this node (in a cluster) is to have nothing of: what a crash in the middle of making or removing leaves.
-    pub fn remove_orphans(&self, catalog: &Catalog, node: Option<NodeId>) -> std::io::Result<()> {
-        let entries = match std::fs::read_dir(self.shards_folder()) {
-            Ok(entries) => entries.collect::<std::io::Result<Vec<_>>>()?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        // A folder full of shards without a catalog is not garbage: the catalog is lost.
-        if catalog.version == 0 && !entries.is_empty() {
-            let message = format!(
-                "{} holds shards, but there is no catalog beside it",
-                self.shards_folder().display()
-            );
-            return Err(std::io::Error::new(
-                std::io::ErrorKind::InvalidData,
-                message,
-            ));
-        }
-        let containers = catalog
-            .databases
-            .values()
-            .flat_map(|database| database.containers.values());
-        let owned: HashSet<String> = containers
-            .flat_map(|container| {
-                let ranges = container.ranges.iter();
-                ranges
-                    .filter(|range| node.is_none_or(|node| range.is_here(node)))
-                    .map(|range| folder_name(container.rid, range.id))
-            })
-            .collect();
-        for entry in entries {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            let ahead = self.groups.is_some() && is_ahead(catalog, &name);
-            if !owned.contains(name.as_ref()) && !ahead {
-                info!(folder = %entry.path().display(), "removing a shard that no container owns");
-                std::fs::remove_dir_all(entry.path())?;
-            }
-        }
-        Ok(())
+        self.folders.of(facts)
     }
 
     fn arbiter(&self) -> &ArbiterHandle {
@@ -400,7 +400,7 @@ impl ShardHost {
     }
 }
 
-/// The state of a shard that is made now. The first commit makes it durable, with what it rests on.
+/// The state of a shard that is made now.
 fn begin(
     engine: &Engine,
     facts: &ShardFacts,
@@ -413,7 +413,7 @@ fn begin(
     };
     let mut batch = Batch::default();
     let state = state.with_index(policy, &mut batch);
-    engine.write(batch, Durability::Buffered)?;
+    engine.write(batch, Durability::Synced)?;
     Ok(state)
 }
 
@@ -429,24 +429,6 @@ pub fn group_of_range(container: ContainerRid, range: u32) -> GroupId {
         container: u64::from(database.0) << 32 | u64::from(ordinal),
         range,
     }
-}
-
-/// A resource id has no slash; its padding is left out.
-fn folder_name(container: ContainerRid, range_id: u32) -> String {
-    format!("{}-{range_id}", container.to_text().trim_end_matches('='))
-}
-
-/// Whether a folder is that of a range which the catalog does not know yet: this node's replica was split, and news of the catalog have not come that far.
-fn is_ahead(catalog: &Catalog, name: &str) -> bool {
-    let Some((container, range)) = name.rsplit_once('-') else {
-        return false;
-    };
-    let databases = catalog.databases.values();
-    let mut containers = databases.flat_map(|database| database.containers.values());
-    let known = containers.find(|known| known.rid.to_text().trim_end_matches('=') == container);
-    known
-        .zip(range.parse().ok())
-        .is_some_and(|(known, range): (_, u32)| range > known.highest_range())
 }
 
 /// Starts the actor of a shard on one of the arbiters, and again whenever it panics.
@@ -571,23 +553,4 @@ fn release(view: Arc<ShardView>) -> Arc<Counters> {
         std::thread::sleep(REOPEN_POLL);
     }
     Arc::clone(&view.counters)
-}
-
-/// Puts a folder in the place of another. After a crash in between there is at least one of them, and who looks for the second finds it.
-fn swap_folder(new: &Path, place: &Path) -> std::io::Result<()> {
-    let old = place.with_extension("old");
-    if old.exists() {
-        std::fs::remove_dir_all(&old)?;
-    }
-    if place.exists() {
-        std::fs::rename(place, &old)?;
-    }
-    let parent = place.parent().unwrap_or(place);
-    std::fs::create_dir_all(parent)?;
-    std::fs::rename(new, place)?;
-    std::fs::File::open(parent)?.sync_all()?;
-    if old.exists() {
-        std::fs::remove_dir_all(&old)?;
-    }
-    Ok(())
 }

@@ -106,7 +106,7 @@ fn bisected_middle(engine: &Engine, range: &EpkRange, from: &[u8], to: &[u8]) ->
     key(high)
 }
 
-/// Makes a part of a shard that decides nothing meanwhile: all of its files, by hard links, in a folder of the part's own. What an attempt before has left there goes. The
+/// Makes a part of a shard that decides nothing meanwhile: all of its files, by hard links, in a folder of the part's own, which `mark` has say whose it is. The
 /// folder has its name when it is complete. `origin` are the nodes of a cluster that do the same.
 pub fn make_part(
     parent: &ShardView,
@@ -114,14 +114,15 @@ pub fn make_part(
     folder: &Path,
     shared: &SharedResources,
     origin: &[u64],
+    mark: impl FnOnce(&Path) -> std::io::Result<()>,
 ) -> Result<(), EngineError> {
     let unfinished = folder.with_extension("new");
-    for old in [folder, &unfinished] {
-        if old.exists() {
-            fs::remove_dir_all(old)?;
-        }
+    if unfinished.exists() {
+        // What an attempt before has left.
+        fs::remove_dir_all(&unfinished)?;
     }
     parent.engine.checkpoint(&unfinished)?;
+    mark(&unfinished)?;
     let engine = Engine::open(&unfinished, shared)?;
     let state = ShardState {
         next_ordinal: part.first_ordinal(),

@@ -6,17 +6,23 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
 };
 
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamilyDescriptor, CompactionDecision, DB, DBCompressionType,
-    DBPinnableSlice, DBRawIterator, DBRecoveryMode, DataBlockIndexType, LogLevel, Options,
-    ReadOptions, WriteBatch, WriteBufferManager, WriteOptions, checkpoint::Checkpoint,
+    DBPinnableSlice, DBRecoveryMode, DataBlockIndexType, LogLevel, Options, ReadOptions,
+    WriteBatch, WriteBufferManager, WriteOptions, checkpoint::Checkpoint,
 };
 
-use super::{index_entry, journal_tail, keys, sweeper::Sweepers};
+pub use super::reading::{Entry, Pinned, Scan, Snapshot};
+use super::{
+    damage::Damage,
+    index_entry, keys, seal,
+    sweeper::Sweepers,
+    wal_check::{self, Expected},
+};
 use crate::{config::Storage, model::ttl::ItemTtl};
 
 /// Bits a key in the bloom filters: about one false positive in a hundred.
@@ -42,7 +48,7 @@ const BLOCK_CACHE_MB_MIN: u64 = 16;
 const WRITE_BUFFER_MB_MIN: u64 = 16;
 
 /// The engine's only column family.
-const FAMILY: &str = "default";
+pub(super) const FAMILY: &str = "default";
 /// Levels of sorted files, the engine's default.
 const LEVELS: usize = 7;
 /// Room that a disk must have before it is trusted again.
@@ -165,7 +171,6 @@ impl SharedResources {
         table.set_optimize_filters_for_memory(true);
 
         let mut options = Options::default();
-        options.create_if_missing(true);
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_manager(&self.write_buffers);
         options.set_write_buffer_size(
@@ -297,6 +302,11 @@ pub struct Engine {
     db: DB,
     folder: PathBuf,
     torn_bytes: u64,
+    /// The last sequence number that is durable, as far as is known.
+    durable: Arc<AtomicU64>,
+    /// The folder is sealed: nothing is written any more.
+    sealed: AtomicBool,
+    damage: Damage,
     synced: WriteOptions,
     buffered: WriteOptions,
     /// Made once: a point read is short.
@@ -306,22 +316,52 @@ pub struct Engine {
 }
 
 impl Engine {
+    /// Opens an engine, or makes it.
     pub fn open(folder: &Path, shared: &SharedResources) -> Result<Self, EngineError> {
         fs::create_dir_all(folder)?;
         check_complete(folder)?;
-        let torn_bytes = journal_tail::torn_bytes(folder)?;
+        Self::verify_and_open(folder, shared, Expected::default())
+    }
+
+    /// Opens an engine that is there, and has what is expected of it.
+    pub fn open_existing(
+        folder: &Path,
+        shared: &SharedResources,
+        expected: Expected,
+    ) -> Result<Self, EngineError> {
+        check_exists(folder)?;
+        Self::verify_and_open(folder, shared, expected)
+    }
+
+    fn verify_and_open(
+        folder: &Path,
+        shared: &SharedResources,
+        expected: Expected,
+    ) -> Result<Self, EngineError> {
+        // RocksDB deletes files that it does not know: whatever is to be noticed is noticed before.
+        seal::break_open(folder)?;
+        let found = wal_check::check(folder, expected)?;
         let horizon = Arc::new(ExpiryHorizon::default());
         let mut options = shared.options();
+        // A folder without CURRENT has no data: `check_complete`, `check_exists`.
+        options.create_if_missing(true);
         options.set_compaction_filter_factory(Sweepers(Arc::clone(&horizon)));
         // Named, because lookups of several keys ask for it.
         let family = ColumnFamilyDescriptor::new(FAMILY, options.clone());
         let db = DB::open_cf_descriptors(&options, folder, [family])?;
+        let recovered = db.latest_sequence_number();
+        if recovered < expected.sequence {
+            return Err(wal_check::short(recovered, expected.sequence));
+        }
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
         Ok(Self {
             db,
             folder: folder.to_owned(),
-            torn_bytes,
+            torn_bytes: found.torn_bytes,
+            durable: Arc::new(AtomicU64::new(expected.sequence)),
+            sealed: AtomicBool::new(false),
+            damage: Damage::new(folder.to_owned()),
             synced,
             buffered: WriteOptions::default(),
             reading: ReadOptions::default(),
@@ -338,16 +378,37 @@ impl Engine {
         self.torn_bytes
     }
 
+    /// Damage that was met since the engine was opened.
+    pub fn damage(&self) -> &Damage {
+        &self.damage
+    }
+
+    /// The last sequence number that is durable, as far as is known; it only goes up.
+    pub fn durable(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.durable)
+    }
+
     pub fn get(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'_>>, EngineError> {
-        Ok(self.db.get_pinned_opt(key, &self.reading)?)
+        let found = self.db.get_pinned_opt(key, &self.reading);
+        found.map_err(|failure| self.damage.note(failure))
     }
 
     pub fn write(&self, batch: Batch, durability: Durability) -> Result<(), EngineError> {
-        let options = match durability {
-            Durability::Synced => &self.synced,
-            Durability::Buffered => &self.buffered,
-        };
-        Ok(self.db.write_opt(batch.0, options)?)
+        if self.sealed.load(Ordering::Relaxed) {
+            return Err(EngineError::Io("the engine is closed".into()));
+        }
+        let note = |failure| self.damage.note(failure);
+        match durability {
+            Durability::Buffered => self.db.write_opt(batch.0, &self.buffered).map_err(note),
+            Durability::Synced => {
+                // Whatever has a number up to this one is in the WAL before the sync, whoever else
+                // writes meanwhile: this batch, or others before it.
+                let last = self.db.latest_sequence_number() + batch.0.len() as u64;
+                self.db.write_opt(batch.0, &self.synced).map_err(note)?;
+                self.durable.fetch_max(last, Ordering::Release);
+                Ok(())
+            }
+        }
     }
 
     /// Entries with `from <= key < to`, in key order, as of now.
@@ -358,7 +419,10 @@ impl Engine {
         options.set_readahead_size(SCAN_READAHEAD_BYTES);
         let mut iterator = self.db.raw_iterator_opt(options);
         iterator.seek(from);
-        Scan { iterator }
+        Scan {
+            iterator,
+            damage: &self.damage,
+        }
     }
 
     /// All that is committed, as of now.
@@ -368,6 +432,7 @@ impl Engine {
         options.set_snapshot(&moment);
         Snapshot {
             db: &self.db,
+            damage: &self.damage,
             options,
             moment,
         }
@@ -393,7 +458,26 @@ impl Engine {
 
     /// Hands the write buffer to the disk, so that the next start has no journal to replay.
     pub fn flush(&self) -> Result<(), EngineError> {
-        Ok(self.db.flush()?)
+        let last = self.db.latest_sequence_number();
+        self.db
+            .flush()
+            .map_err(|failure| self.damage.note(failure))?;
+        self.durable.fetch_max(last, Ordering::Release);
+        Ok(())
+    }
+
+    /// Hands all to the disk, ends background work and seals the folder: nothing is written any
+    /// more, and the next start compares the files with what they were.
+    pub fn seal(&self) -> Result<(), EngineError> {
+        self.sealed.store(true, Ordering::SeqCst);
+        let flushed = self.flush();
+        // Nobody waits at the end of the node for files that are being rewritten.
+        self.halt();
+        flushed?;
+        let tables = self.db.live_files()?;
+        let name = |path: &str| path.trim_start_matches('/').to_owned();
+        let tables: Vec<String> = tables.iter().map(|file| name(&file.name)).collect();
+        seal::write(&self.folder, &tables)
     }
 
     /// Ends rewriting of files and whatever else the engine does on its own. Nothing can be flushed after that.
@@ -444,7 +528,7 @@ impl Engine {
 
 /// RocksDB takes a folder without `CURRENT` for a new one, and removes what else is in it. That file is the first of a new folder that
 /// data can depend on, so where there is data without it, it was lost.
-fn check_complete(folder: &Path) -> Result<(), EngineError> {
+pub fn check_complete(folder: &Path) -> Result<(), EngineError> {
     if folder.join("CURRENT").exists() {
         return Ok(());
     }
@@ -463,100 +547,23 @@ fn check_complete(folder: &Path) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// A value where the engine holds it, without a copy.
-pub type Pinned<'a> = DBPinnableSlice<'a>;
-
-/// The engine at one moment.
-pub struct Snapshot<'a> {
-    db: &'a DB,
-    options: ReadOptions,
-    /// Kept for as long as it is read from.
-    moment: rocksdb::Snapshot<'a>,
+/// An engine is only made with its container or its part: one that should be there and is not was
+/// lost.
+pub fn check_exists(folder: &Path) -> Result<(), EngineError> {
+    if is_blank(folder)? {
+        return Err(EngineError::Damaged(format!(
+            "the folder {} is missing or empty",
+            folder.display()
+        )));
+    }
+    Ok(())
 }
 
-impl<'a> Snapshot<'a> {
-    pub fn get(&self, key: &[u8]) -> Result<Option<DBPinnableSlice<'a>>, EngineError> {
-        Ok(self.db.get_pinned_opt(key, &self.options)?)
+/// Returns whether a folder has no engine: it is not there, or was never filled.
+pub fn is_blank(folder: &Path) -> Result<bool, EngineError> {
+    if !folder.exists() {
+        return Ok(true);
     }
-
-    /// The values of several keys, in their order: the lookups share work.
-    pub fn get_all<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-    ) -> Result<Vec<Option<DBPinnableSlice<'a>>>, EngineError> {
-        match (keys, self.db.cf_handle(FAMILY)) {
-            ([], _) => Ok(Vec::new()),
-            ([_, _, ..], Some(family)) => {
-                let found = self
-                    .db
-                    .batched_multi_get_cf_opt(family, keys, false, &self.options);
-                Ok(found.into_iter().collect::<Result<_, _>>()?)
-            }
-            _ => keys.iter().map(|key| self.get(key.as_ref())).collect(),
-        }
-    }
-
-    /// A cursor over `from <= key < to`; it stands nowhere until it is sent somewhere.
-    pub fn cursor(&self, from: &[u8], to: &[u8]) -> Scan<'a> {
-        let mut options = ReadOptions::default();
-        options.set_snapshot(&self.moment);
-        options.set_iterate_lower_bound(from);
-        options.set_iterate_upper_bound(to);
-        Scan {
-            iterator: self.db.raw_iterator_opt(options),
-        }
-    }
-}
-
-/// A key and its value.
-pub type Entry<'a> = (&'a [u8], &'a [u8]);
-
-/// A walk over a range of the engine.
-pub struct Scan<'a> {
-    iterator: DBRawIterator<'a>,
-}
-
-impl Scan<'_> {
-    /// The entry under the cursor; `None` at the end of the range.
-    pub fn entry(&self) -> Result<Option<Entry<'_>>, EngineError> {
-        match self.iterator.item() {
-            Some(entry) => Ok(Some(entry)),
-            None => Ok(self.iterator.status().map(|()| None)?),
-        }
-    }
-
-    /// The value under the cursor; `None` at the end of the range.
-    pub fn value(&self) -> Result<Option<&[u8]>, EngineError> {
-        match self.iterator.value() {
-            Some(value) => Ok(Some(value)),
-            None => Ok(self.iterator.status().map(|()| None)?),
-        }
-    }
-
-    pub fn advance(&mut self) {
-        if self.iterator.valid() {
-            self.iterator.next();
-        }
-    }
-
-    /// One entry back.
-    pub fn retreat(&mut self) {
-        if self.iterator.valid() {
-            self.iterator.prev();
-        }
-    }
-
-    /// To the first entry at or behind a key.
-    pub fn seek(&mut self, key: &[u8]) {
-        self.iterator.seek(key);
-    }
-
-    /// To the last entry at or before a key.
-    pub fn seek_back(&mut self, key: &[u8]) {
-        self.iterator.seek_for_prev(key);
-    }
-
-    pub fn seek_to_last(&mut self) {
-        self.iterator.seek_to_last();
-    }
+    check_complete(folder)?;
+    Ok(!folder.join("CURRENT").exists())
 }

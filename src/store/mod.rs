@@ -2,12 +2,23 @@
 //! a failed fsync or a removal touches one shard only. Keys and batches enter; bytes leave. `keys` is the only
 //! place that knows how a key is laid out, `document` the only one that knows a stored document's bytes.
 
+pub mod checked_file;
+pub mod damage;
 pub mod document;
 pub mod engine;
+pub mod identity;
 pub mod index_entry;
-pub mod journal_tail;
 pub mod keys;
+mod log_format;
 pub mod log_keys;
+mod manifest;
+mod reading;
+pub mod removed;
+pub mod seal;
+pub mod shard_id;
 mod sweeper;
+pub mod verify;
+pub mod wal_check;
+pub mod watermarks;
 
 pub use engine::{Batch, Engine, EngineError, SharedResources};

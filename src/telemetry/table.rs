@@ -126,6 +126,10 @@ theme! {
         "How long the slowest shard took to open, the replay of its journal included.";
     TORN_BYTES = Kind::Gauge, "bolide_shard_torn_bytes", "bytes", [CONTAINER],
         "Bytes of unfinished records at the journals' ends that were dropped when the shards were opened.";
+    DAMAGE = Kind::Counter, "bolide_storage_damage_total", "operations", [CONTAINER],
+        "Reads and writes that met damaged files since the shards were opened. Must be 0.";
+    REMOVED_BYTES = Kind::Gauge, "bolide_storage_removed_bytes", "bytes", [],
+        "Bytes of folders that a start has set aside in removed/ because the catalog does not know them.";
 }
 
 theme! {

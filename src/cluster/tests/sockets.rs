@@ -245,6 +245,7 @@ async fn a_node_is_let_in_if_it_knows_name_and_key_and_its_number_is_free() {
     let wish = |node| Wish {
         node,
         address: "new:1".to_owned(),
+        asks_only: false,
     };
     let welcome = join::ask(&identity(ANYBODY, 5), &address, &wish(4)).await;
     let nodes: BTreeMap<NodeId, String> = [(1, "new:1".to_owned())].into();

@@ -9,7 +9,9 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
-use super::{Leader, Link, ShardHandle, ShardHost, group_of, release, start_actor, swap_folder};
+use super::{
+    Leader, Link, ShardHandle, ShardHost, folders::swap_folder, group_of, release, start_actor,
+};
 use crate::{
     cluster::NodeId,
     model::{
@@ -62,9 +64,11 @@ impl ShardHandle {
             ..
         } = &self.facts;
         error!(%container, range = range_id, %failure, "shard cannot be opened");
-        let error = Error::unavailable(format!(
-            "partition key range {range_id} cannot be served: {failure}"
-        ));
+        let mut message = format!("partition key range {range_id} cannot be served: {failure}");
+        if self.host.groups.is_some() && matches!(failure, EngineError::Damaged(_)) {
+            message += "; the other replicas fill it again when its folder is removed while the node is stopped";
+        }
+        let error = Error::unavailable(message);
         self.link.store(Arc::new(Link::Down(error)));
     }
 
@@ -204,6 +208,7 @@ impl ShardHandle {
             replica.set_view(None);
         }
         let counted = view.map(release);
+        self.host.folders.mark(files, &self.facts)?;
         swap_folder(files, &self.host.shard_folder(&self.facts))?;
         let view = self.host.open_view(&self.facts, DefaultTtl::Off, None)?;
         if let Some(counted) = counted {
@@ -364,15 +369,9 @@ impl ShardHandle {
         let Some(view) = self.finish().await else {
             return;
         };
-        let flushed = tokio::task::spawn_blocking(move || {
-            let flushed = view.engine.flush();
-            // Nobody waits at the end of the node for files that are being rewritten.
-            view.engine.halt();
-            flushed
-        })
-        .await;
-        if let Ok(Err(failure)) = flushed {
-            warn!(range = self.facts.range_id, %failure, "the write buffer could not be handed to the disk; the journal has it");
+        let sealed = tokio::task::spawn_blocking(move || view.engine.seal()).await;
+        if let Ok(Err(failure)) = sealed {
+            warn!(range = self.facts.range_id, %failure, "the shard could not be handed to the disk as a whole; the WAL has everything");
         }
     }
 
@@ -416,12 +415,13 @@ impl ShardHandle {
             replica.leave();
         }
         let view = self.finish().await;
-        let folder = self.host.shard_folder(&self.facts);
+        let (host, facts) = (Arc::clone(&self.host), self.facts.clone());
         tokio::task::spawn_blocking(move || {
             if let Some(view) = view {
                 view.engine.halt();
             }
-            std::fs::remove_dir_all(folder)
+            host.folders.forget(&facts);
+            std::fs::remove_dir_all(host.shard_folder(&facts))
         })
         .await??;
         info!(container = %self.facts.container, range = self.facts.range_id, "shard removed");

@@ -23,6 +23,7 @@ use crate::{
         commit::Reply,
         host::{Admission, Changes, Groups, ShardHandle, ShardHost},
     },
+    store::watermarks::Watermarks,
 };
 
 /// How long a test waits for something that must happen.
@@ -107,6 +108,7 @@ impl Node {
             small_resources(),
             clock.clone(),
             folder,
+            Watermarks::open(folder),
             admission,
             groups,
         );
@@ -119,7 +121,11 @@ impl Node {
 
     pub fn open(&self, range_id: u32, default: DefaultTtl) -> Arc<ShardHandle> {
         let policy = IndexingPolicy::default();
-        self.host.open(facts(range_id, &[]), default, &policy)
+        let facts = facts(range_id, &[]);
+        match self.host.has_folder(&facts) {
+            true => self.host.open(facts, default, &policy),
+            false => self.host.make(facts, default, &policy),
+        }
     }
 
     /// Returns when every arbiter has done what was asked of it before.

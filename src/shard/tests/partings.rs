@@ -23,14 +23,14 @@ use crate::{
     shard::{
         check::{Digest, Outcome},
         command::{Change, Command},
-        host::ShardHandle,
+        host::{ShardHandle, folders},
         overlay::Overlay,
         purge,
         replica::Replica,
         state::ShardState,
         view::ShardView,
     },
-    store::Engine,
+    store::{Engine, shard_id::FolderId},
 };
 
 /// The first key of the second part.
@@ -219,6 +219,7 @@ fn parts_that_a_crash_has_left_out_are_made_at_the_next_start() {
         alone.apply(entries(&leader)).expect("applied");
         alone.sync().expect("durable");
         drop(alone);
+        folders::upgrade(folder.path(), FolderId::default()).expect("marked");
         std::fs::create_dir_all(shard_folder(folder.path(), 2).with_extension("new"))
             .expect("made");
 

@@ -1,0 +1,187 @@
+//! How far the node's engines had come, kept where no WAL is: a WAL that is missing or short at
+//! the next start is noticed. One small file for all engines, written once a second while
+//! anything changes and at a clean stop. What it holds was durable before it was written.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde::{Deserialize, Serialize};
+use tracing::{error, warn};
+
+use super::checked_file::{self, Magic};
+
+const FILE: &str = "watermarks";
+const MAGIC: Magic = *b"BOLIDEW1";
+
+/// As it is on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Recorded {
+    /// The version of the catalog.
+    catalog: u64,
+    /// By folder, below the data folder.
+    engines: BTreeMap<String, EngineMark>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct EngineMark {
+    incarnation: u64,
+    /// The last sequence number that is durable.
+    sequence: u64,
+}
+
+/// An engine that is open.
+struct Followed {
+    incarnation: u64,
+    durable: Arc<AtomicU64>,
+}
+
+pub struct Watermarks {
+    path: PathBuf,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    recorded: Recorded,
+    followed: BTreeMap<String, Followed>,
+    /// Another write has failed already: it is said once.
+    failing: bool,
+}
+
+impl Watermarks {
+    /// Reads what was recorded. A file that cannot be read is no reason not to start: it holds
+    /// nothing that cannot be told from the shards, if those are whole.
+    pub fn open(data: &Path) -> Arc<Self> {
+        let path = data.join(FILE);
+        let recorded = read(&path).unwrap_or_else(|failure| {
+            warn!(%failure, "how far the shards had come is not known");
+            Recorded::default()
+        });
+        Arc::new(Self {
+            path,
+            inner: Mutex::new(Inner {
+                recorded,
+                ..Inner::default()
+            }),
+        })
+    }
+
+    /// Fails where [`Self::open`] only warns.
+    pub fn verify(data: &Path) -> io::Result<()> {
+        read(&data.join(FILE)).map(drop)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The version of the catalog that was in force at last.
+    pub fn catalog(&self) -> u64 {
+        self.inner().recorded.catalog
+    }
+
+    /// The last sequence number that an engine is known to have had durably.
+    pub fn sequence(&self, folder: &str, incarnation: u64) -> u64 {
+        let inner = self.inner();
+        let mark = inner.recorded.engines.get(folder);
+        let mark = mark.filter(|mark| mark.incarnation == incarnation);
+        mark.map_or(0, |mark| mark.sequence)
+    }
+
+    /// Records from now on how far an engine is.
+    pub fn follow(&self, folder: &str, incarnation: u64, durable: Arc<AtomicU64>) {
+        let followed = Followed {
+            incarnation,
+            durable,
+        };
+        self.inner().followed.insert(folder.to_owned(), followed);
+    }
+
+    /// Forgets an engine whose files go.
+    pub fn forget(&self, folder: &str) {
+        let mut inner = self.inner();
+        inner.followed.remove(folder);
+        inner.recorded.engines.remove(folder);
+    }
+
+    /// Records how far all engines are, if that has changed. Waits for the disk.
+    pub fn record(&self, catalog: u64) {
+        let mut inner = self.inner();
+        let mut next = inner.recorded.clone();
+        next.catalog = next.catalog.max(catalog);
+        for (folder, followed) in &inner.followed {
+            let mark = EngineMark {
+                incarnation: followed.incarnation,
+                sequence: followed.durable.load(Ordering::Acquire),
+            };
+            next.engines.insert(folder.clone(), mark);
+        }
+        if next == inner.recorded {
+            return;
+        }
+        match store(&self.path, &next) {
+            Ok(()) => {
+                inner.recorded = next;
+                inner.failing = false;
+            }
+            Err(failure) if !inner.failing => {
+                error!(%failure, "how far the shards are cannot be recorded");
+                inner.failing = true;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn read(path: &Path) -> io::Result<Recorded> {
+    match checked_file::read(path, &MAGIC)? {
+        None => Ok(Recorded::default()),
+        Some(contents) => rmp_serde::from_slice(&contents)
+            .map_err(|failure| checked_file::damaged(path, &failure.to_string())),
+    }
+}
+
+fn store(path: &Path, recorded: &Recorded) -> io::Result<()> {
+    let contents = rmp_serde::to_vec(recorded).map_err(io::Error::other)?;
+    checked_file::replace(path, &MAGIC, &contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_recorded_is_known_at_the_next_start_to_the_same_incarnation_only() {
+        let data = tempfile::tempdir().unwrap();
+        let marks = Watermarks::open(data.path());
+        let durable = Arc::new(AtomicU64::new(5));
+        marks.follow("shards/a-0", 7, Arc::clone(&durable));
+        marks.record(3);
+        durable.store(9, Ordering::Release);
+        marks.record(2);
+        let later = Watermarks::open(data.path());
+        assert_eq!(later.catalog(), 3);
+        assert_eq!(later.sequence("shards/a-0", 7), 9);
+        assert_eq!(later.sequence("shards/a-0", 8), 0);
+        assert_eq!(later.sequence("shards/a-1", 7), 0);
+        later.forget("shards/a-0");
+        later.record(4);
+        assert_eq!(Watermarks::open(data.path()).sequence("shards/a-0", 7), 0);
+    }
+
+    #[test]
+    fn a_damaged_file_is_no_reason_not_to_start() {
+        let data = tempfile::tempdir().unwrap();
+        Watermarks::open(data.path()).record(3);
+        std::fs::write(data.path().join(FILE), b"garbage").unwrap();
+        assert!(Watermarks::verify(data.path()).is_err());
+        assert_eq!(Watermarks::open(data.path()).catalog(), 0);
+    }
+}
