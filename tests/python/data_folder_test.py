@@ -1,0 +1,247 @@
+"""Whose data folder it is, what a start sets aside, and what `bolide check` finds."""
+
+import hashlib
+import shutil
+import subprocess
+
+import pytest
+
+from cluster_test import Cluster, drain, make
+from node import Refused, binary, free_ports, wait_until
+
+KEY = {"x-ms-documentdb-partitionkey": '["p"]'}
+
+
+def fill(node, *containers, items=20):
+    """A database with some containers of some items each."""
+    node.raw("POST", "/dbs", body={"id": "d"})
+    for container in containers:
+        body = {"id": container, "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}}
+        assert node.raw("POST", "/dbs/d/colls", body=body).status == 201
+        for number in range(items):
+            created = node.raw("POST", f"/dbs/d/colls/{container}/docs", headers=KEY, body={"id": str(number), "pk": "p"})
+            assert created.status == 201, created
+
+
+def count(node, container):
+    """How many items of a container can be read, by the feed; None where that is refused with 503."""
+    answer = node.raw("GET", f"/dbs/d/colls/{container}/docs", headers={"x-ms-max-item-count": "1000"})
+    if answer.status == 503:
+        return None
+    assert answer.status == 200, answer
+    return len(answer.json["Documents"])
+
+
+def shards(node):
+    return {path.name for path in (node.data / "shards").iterdir()}
+
+
+def run(*arguments):
+    command = [str(binary()), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def refused(node, code, *words):
+    with pytest.raises(Refused) as ended:
+        node.start()
+    assert ended.value.code == code, ended.value
+    for word in words:
+        assert word in ended.value.output, ended.value
+    return ended.value
+
+
+# What the catalog does not know
+
+
+def test_an_older_catalog_is_refused_and_no_shard_is_touched(new_node):
+    node = new_node()
+    fill(node, "first")
+    node.stop()
+    backup = (node.data / "catalog").read_bytes()
+    node.start()
+    fill(node, "second")
+    assert node.health("/split?container=dbs/d/colls/first", method="POST").status in (200, 400)
+    node.stop()
+    newest, there = (node.data / "catalog").read_bytes(), shards(node)
+    (node.data / "catalog").write_bytes(backup)
+    refused(node, 4, "version", "restore the whole data folder")
+    assert shards(node) == there
+    (node.data / "catalog").write_bytes(newest)
+    node.start()
+    assert (count(node, "first"), count(node, "second")) == (20, 20)
+
+
+def test_an_older_catalog_is_refused_without_the_watermarks_too(new_node):
+    """Every shard knows the version of the catalog that has named it."""
+    node = new_node()
+    fill(node, "first")
+    node.stop()
+    backup = (node.data / "catalog").read_bytes()
+    node.start()
+    fill(node, "second")
+    node.stop()
+    (node.data / "watermarks").unlink()
+    (node.data / "catalog").write_bytes(backup)
+    refused(node, 4, "knows version", "restore the whole data folder")
+
+
+def test_a_folder_that_the_catalog_does_not_know_is_set_aside_listed_and_deleted_by_command(new_node):
+    node = new_node()
+    fill(node, "kept")
+    node.stop()
+    [shard] = shards(node)
+    stranger = node.data / "shards" / (shard.removesuffix("-0") + "-7")
+    shutil.copytree(node.data / "shards" / shard, stranger)
+    (node.data / "shards" / "lost+found").mkdir()
+    node.start()
+    assert count(node, "kept") == 20
+    [removed] = node.health("/status").json["removed"]
+    assert removed["name"].startswith(stranger.name) and removed["bytes"] > 0 and removed["since"] > 0
+    assert node.metric("bolide_storage_removed_bytes") == removed["bytes"]
+    assert "set aside" in node.log()
+    assert shards(node) == {shard, "lost+found"}, "what is no shard is left alone"
+    assert run("removed", "list", "--data-path", node.data).returncode == 3, "the node is running"
+    node.stop()
+    assert removed["name"] in run("removed", "list", "--data-path", node.data).stdout
+    unknown = run("removed", "delete", "nothing", "--data-path", node.data)
+    assert unknown.returncode == 2 and "'nothing'" in unknown.stderr
+    assert run("removed", "delete", removed["name"], "--data-path", node.data).returncode == 0
+    assert run("removed", "list", "--data-path", node.data).stdout == ""
+    node.start()
+    assert node.health("/status").json["removed"] == []
+    assert count(node, "kept") == 20
+
+
+def test_what_the_catalog_has_given_up_is_deleted_at_a_start(new_node):
+    """A crash may come between the catalog and the files."""
+    node = new_node()
+    fill(node, "kept", "deleted")
+    node.stop()
+    before = shards(node)
+    copies = node.folder / "copies"
+    shutil.copytree(node.data / "shards", copies)
+    node.start()
+    assert node.raw("DELETE", "/dbs/d/colls/deleted").status == 204
+    wait_until(lambda: len(shards(node)) == 1, "the files of the container are gone")
+    node.stop()
+    [gone] = before - shards(node)
+    shutil.copytree(copies / gone, node.data / "shards" / gone)
+    node.start()
+    assert gone not in shards(node)
+    assert node.health("/status").json["removed"] == []
+
+
+# Whose folder it is
+
+
+def member(new_node, tmp_path, data=None, node=1, name="bolide", port=None):
+    key = tmp_path / "cluster.key"
+    key.write_text("0123456789abcdef" * 4)
+    port = port or free_ports(1)[0]
+    return new_node(
+        start=False,
+        data=data,
+        arguments=[
+            "--set", f"cluster.node={node}", "--set", f"cluster.members={node}=127.0.0.1:{port}",
+            "--set", f"cluster.key_file={key}", "--set", f"cluster.name={name}",
+        ],  # fmt: skip
+    )
+
+
+def led(node):
+    groups = node.health("/status").json["cluster"]["groups"]
+    return groups and all(group["leader"] is not None for group in groups)
+
+
+def test_the_folder_of_a_member_is_refused_without_its_cluster_in_another_one_and_under_another_number(new_node, tmp_path):
+    owner = member(new_node, tmp_path)
+    owner.start()
+    wait_until(lambda: led(owner), "the cluster has a leader")
+    fill(owner, "c")
+    assert owner.stop() == 0
+    refused(new_node(start=False, data=owner.data), 2, "node 1 of the cluster 'bolide'")
+    refused(member(new_node, tmp_path, owner.data, name="other"), 2, "cluster 'bolide'", "'other'")
+    refused(member(new_node, tmp_path, owner.data, node=2), 2, "node 1", "2")
+    owner.start()
+    wait_until(lambda: led(owner), "the cluster has a leader")
+    assert count(owner, "c") == 20
+    owner.stop()
+    shutil.rmtree(owner.data / "raft")
+    refused(owner, 4, "Raft log")
+
+
+def test_the_folder_of_a_standalone_node_is_refused_in_a_cluster(new_node, tmp_path):
+    alone = new_node()
+    fill(alone, "c")
+    alone.stop()
+    refused(member(new_node, tmp_path, alone.data), 2, "standalone")
+    alone.start()
+    assert count(alone, "c") == 20
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_node_that_was_taken_out_while_it_was_down_ends_with_exit_code_2(new_node, tmp_path, number):
+    """Whether it dials the others (the higher number does) or not."""
+    cluster = Cluster(new_node, tmp_path)
+    make(cluster.nodes[2])
+    cluster.nodes[number].kill()
+    wait_until(lambda: drain(cluster, number, by=2).returncode == 0, "the node is taken out")
+    refused(cluster.nodes[number], 2, f"node {number} was taken out of the cluster", "empty data folder")
+    assert cluster.nodes[number].log().count("connected") < 20
+
+
+@pytest.mark.parametrize(
+    ("magic", "words"), [(b"BOLIDEC1", "older version"), (b"BOLIDEC4", "newer version"), (b"NOTHING!", "damaged")]
+)
+def test_a_catalog_of_another_layout_is_called_by_its_name(new_node, magic, words):
+    node = new_node()
+    fill(node, "c", items=1)
+    node.stop()
+    catalog = (node.data / "catalog").read_bytes()
+    (node.data / "catalog").write_bytes(magic + catalog[8:])
+    ended = refused(node, 4, words)
+    assert words == "damaged" or "damaged" not in ended.output.rsplit("bolide:", 1)[-1]
+
+
+# Checks
+
+
+def everything(folder):
+    """All files of a folder with their contents and times."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        about = path.stat()
+        contents = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        found[str(path.relative_to(folder))] = (contents, about.st_mtime_ns, about.st_ctime_ns, about.st_mode)
+    return found
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_check_changes_nothing_and_finds_nothing_in_a_whole_folder(new_node, end):
+    node = new_node()
+    fill(node, "one", "two")
+    in_use = run("check", "--data-path", node.data)
+    assert in_use.returncode == 3 and "in use" in in_use.stderr
+    getattr(node, end)()
+    before = everything(node.data)
+    done = run("check", "--data-path", node.data)
+    assert done.returncode == 0, done
+    assert "nothing is damaged" in done.stdout
+    assert everything(node.data) == before
+    assert run("check", "--data-path", node.folder / "missing").returncode == 2
+
+
+def test_a_check_names_what_is_damaged_and_changes_nothing(new_node):
+    node = new_node()
+    fill(node, "one", "two")
+    node.stop()
+    hurt, whole = sorted(shards(node))
+    table = max((node.data / "shards" / hurt).glob("*.sst"), key=lambda path: path.stat().st_size)
+    contents = bytearray(table.read_bytes())
+    contents[100] ^= 0x40
+    table.write_bytes(contents)
+    before = everything(node.data)
+    done = run("check", "--data-path", node.data)
+    assert done.returncode == 4, done
+    assert f"damaged  {hurt}" in done.stdout and f"ok       {whole}" in done.stdout
+    assert everything(node.data) == before
