@@ -154,3 +154,108 @@ pub fn break_open(folder: &Path) -> Result<(), EngineError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::Storage,
+        store::{Batch, Engine, SharedResources, engine::Durability, wal_check::Expected},
+    };
+
+    fn resources() -> SharedResources {
+        SharedResources::new(&Storage {
+            block_cache_mb: 8,
+            write_buffer_mb: 16,
+            ..Storage::default()
+        })
+    }
+
+    fn write_some(engine: &Engine) {
+        for number in 0..50_u8 {
+            let mut batch = Batch::default();
+            batch.put([number], [number; 100]);
+            engine.write(batch, Durability::Synced).unwrap();
+        }
+    }
+
+    /// An engine after a clean stop.
+    fn sealed() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Engine::open(folder.path(), &resources()).unwrap();
+        write_some(&engine);
+        engine.seal().unwrap();
+        let refused = engine.write(Batch::default(), Durability::Buffered);
+        assert!(refused.is_err(), "nothing is written behind the seal");
+        drop(engine);
+        folder
+    }
+
+    #[test]
+    fn a_sealed_engine_opens_and_its_seal_is_broken() {
+        let folder = sealed();
+        assert_eq!(verify(folder.path()), Ok(true));
+        let expected = Expected {
+            sequence: 50,
+            has_raft_log: false,
+        };
+        let engine = Engine::open_existing(folder.path(), &resources(), expected).unwrap();
+        assert_eq!(engine.get(&[7]).unwrap().unwrap().as_ref(), [7; 100]);
+        assert_eq!(verify(folder.path()), Ok(false));
+    }
+
+    #[test]
+    fn any_change_of_a_sealed_file_is_noticed() {
+        let folder = sealed();
+        let contents = checked_file::read(&folder.path().join(FILE), &MAGIC);
+        let files: Vec<Sealed> = rmp_serde::from_slice(&contents.unwrap().unwrap()).unwrap();
+        assert!(files.iter().any(|one| is_sst(&one.name)), "{files:?}");
+        for Sealed { name, .. } in files {
+            let path = folder.path().join(&name);
+            let whole = fs::read(&path).unwrap();
+            let mut flipped = whole.clone();
+            if let Some(last) = flipped.last_mut() {
+                *last ^= 1;
+            }
+            let longer = [&whole[..], &[0]].concat();
+            for damaged in [&flipped[..], &longer, &whole[..whole.len() / 2]] {
+                fs::write(&path, damaged).unwrap();
+                let differs = damaged != whole;
+                assert_eq!(verify(folder.path()).is_err(), differs, "{name}");
+            }
+            fs::remove_file(&path).unwrap();
+            let missing = verify(folder.path()).unwrap_err().to_string();
+            assert!(missing.contains(&name), "{missing}");
+            fs::write(&path, whole).unwrap();
+        }
+        assert_eq!(verify(folder.path()), Ok(true));
+    }
+
+    #[test]
+    fn a_wal_that_was_not_there_is_noticed() {
+        let folder = sealed();
+        fs::write(folder.path().join("999999.log"), b"").unwrap();
+        assert!(verify(folder.path()).is_err());
+    }
+
+    #[test]
+    fn a_crash_leaves_no_seal_and_all_that_was_synced() {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = tempfile::tempdir().unwrap();
+        let engine = Engine::open(folder.path(), &resources()).unwrap();
+        write_some(&engine);
+        for entry in fs::read_dir(folder.path()).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        }
+        let durable = engine.durable().load(std::sync::atomic::Ordering::Acquire);
+        assert_eq!(durable, 50);
+        let expecting = |sequence| Expected {
+            sequence,
+            has_raft_log: false,
+        };
+        let more = Engine::open_existing(copy.path(), &resources(), expecting(durable + 1));
+        assert!(matches!(more, Err(EngineError::Damaged(_))));
+        assert!(Engine::open_existing(copy.path(), &resources(), expecting(durable)).is_ok());
+    }
+}
