@@ -173,8 +173,10 @@ mod tests {
                 .containers
                 .get_mut("c");
             container.unwrap().definition.indexing_policy.path_key = expected;
-            let loaded = decode(&encode(&catalog).unwrap()).unwrap();
+            let contents = encode(&[9; 16], &catalog).unwrap();
+            let loaded = decode(&checked_file::encode(&MAGIC, &contents)).unwrap();
             let policy = &loaded
+                .catalog
                 .container("d", "c")
                 .unwrap()
                 .definition

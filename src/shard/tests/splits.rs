@@ -36,7 +36,9 @@ fn cut(bench: &Bench, at: u8) -> [(TempDir, ShardFacts); 2] {
             ..facts(0, &[])
         };
         let folder = temporary_folder();
-        split::make_part(&bench.view, &part, folder.path(), &small_resources(), &[])
+        let unmarked = |_: &std::path::Path| Ok(());
+        let resources = small_resources();
+        split::make_part(&bench.view, &part, folder.path(), &resources, &[], unmarked)
             .expect("the part is made");
         (folder, part)
     })
