@@ -3,10 +3,11 @@
 import hashlib
 import shutil
 import subprocess
+import time
 
 import pytest
 
-from cluster_test import Cluster, drain, make
+from cluster_test import Cluster, at, drain, ids, make
 from node import Refused, binary, free_ports, wait_until
 
 
@@ -169,6 +170,42 @@ def test_the_folder_of_a_member_is_refused_without_its_cluster_in_another_one_an
     owner.stop()
     shutil.rmtree(owner.data / "raft")
     refused(owner, 4, "Raft log")
+
+
+def test_a_raft_log_whose_wal_is_missing_is_damage(new_node, tmp_path):
+    """A member that has forgotten what it has voted for must not vote again."""
+    owner = member(new_node, tmp_path)
+    owner.start()
+    wait_until(lambda: led(owner), "the cluster has a leader")
+    marks = owner.data / "watermarks"
+    for container in ("a", "b"):
+        begun = time.time_ns()
+        fill(owner, container)
+        wait_until(lambda: marks.exists() and marks.stat().st_mtime_ns > begun, "the watermarks are written")  # noqa: B023
+    owner.kill()
+    for wal in (owner.data / "raft").glob("*.log"):
+        wal.unlink()
+    assert run("check", "--data-path", owner.data).returncode == 4
+    refused(owner, 4, "Raft log", "missing or short")
+
+
+def test_a_replica_whose_folder_is_missing_is_filled_by_the_others(new_node, tmp_path):
+    cluster = Cluster(new_node, tmp_path)
+    make(cluster.nodes[1])
+    written = [f"{index:03}" for index in range(30)]
+    for name in written:
+        at(cluster.nodes[1]).create_item({"id": name, "pk": name})
+    cluster.wait_level(("shop", "items"))
+    lost = cluster.nodes[3]
+    assert lost.stop() == 0
+    for folder in (lost.data / "shards").iterdir():
+        shutil.rmtree(folder)
+    lost.start()
+    cluster.wait_led()
+    cluster.wait_level(("shop", "items"))
+    cluster.nodes[1].kill()
+    cluster.wait_led()
+    assert ids(at(lost)) == written
 
 
 def test_the_folder_of_a_standalone_node_is_refused_in_a_cluster(new_node, tmp_path):
