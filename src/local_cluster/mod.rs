@@ -3,6 +3,7 @@
 
 mod check;
 mod drain;
+mod hints;
 mod nodes;
 mod status;
 
@@ -14,6 +15,9 @@ use crate::{
     model::error::Result,
     operator::{KeyFlag, ReadKey},
 };
+
+/// Where a cluster keeps its data if nothing else is said.
+const DATA_PATH: &str = "./data/cluster";
 
 /// What to do with a cluster on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
@@ -54,7 +58,7 @@ pub struct Drain {
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Where the cluster keeps its data
-    #[arg(long, value_name = "DIR", default_value = "./data/cluster")]
+    #[arg(long, value_name = "DIR", default_value = DATA_PATH)]
     data_path: PathBuf,
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::status;
+use super::{hints, status};
 use crate::{
     model::error::{Error, Result},
     operator::client::HealthPort,
@@ -20,6 +20,7 @@ use crate::{
 const PORTS_PER_NODE: u16 = 10;
 const KEY_FILE_VARIABLE: &str = "BOLIDE_AUTH__KEY_FILE";
 const FILE: &str = "cluster.json";
+const CLUSTER_KEY: &str = "cluster.key";
 const START_TIME_MAX: Duration = Duration::from_secs(60);
 const STOP_TIME_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
@@ -49,10 +50,12 @@ fn cannot(what: &str) -> impl Fn(std::io::Error) -> Error + '_ {
 pub fn load(folder: &Path) -> Result<Vec<Node>> {
     let path = folder.join(FILE);
     let text = fs::read(&path).map_err(|_| {
-        Error::bad_request(format!(
-            "there is no cluster in '{}': 'bolide cluster up' starts one",
-            folder.display()
-        ))
+        let (shown, up) = (folder.display(), hints::command("up", folder));
+        // The key is made before the first start, and stays.
+        Error::bad_request(match folder.join(CLUSTER_KEY).exists() {
+            true => format!("the cluster in '{shown}' is down; '{up}' starts it"),
+            false => format!("there is no cluster in '{shown}': '{up}' starts one"),
+        })
     })?;
     serde_json::from_slice(&text)
         .map_err(|failure| Error::bad_request(format!("'{}': {failure}", path.display())))
@@ -73,11 +76,12 @@ pub fn up(folder: &Path, count: u16, port: u16, key_file: Option<&Path>) -> Resu
         && nodes.iter().any(|node| is_running(folder, node))
     {
         return Err(Error::conflict(format!(
-            "a cluster runs in '{}' already: 'bolide cluster down' ends it",
-            folder.display()
+            "a cluster runs in '{}' already: '{}' ends it",
+            folder.display(),
+            hints::command("down", folder)
         )));
     }
-    let cluster_key = folder.join("cluster.key");
+    let cluster_key = folder.join(CLUSTER_KEY);
     make_key(&cluster_key)?;
     let ports = |id: u16| port + (id - 1) * PORTS_PER_NODE;
     let members: Vec<String> = (1..=count)
@@ -121,8 +125,8 @@ pub fn up(folder: &Path, count: u16, port: u16, key_file: Option<&Path>) -> Resu
     waited?;
     println!("the cluster serves; any node answers any request");
     println!("  data   {}", folder.display());
-    println!("  status bolide cluster status");
-    println!("  end    bolide cluster down");
+    println!("  status {}", hints::command("status", folder));
+    println!("  end    {}", hints::command("down", folder));
     Ok(())
 }
 
