@@ -18,7 +18,7 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 
 /// Goes up when nodes of two versions would misunderstand each other.
-pub const PROTOCOL_VERSION: u8 = 3;
+pub const PROTOCOL_VERSION: u8 = 4;
 /// A batch of items of the largest size, with what the index makes of them.
 pub const FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Before the other side has proved who it is, it gets little room.
