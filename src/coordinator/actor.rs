@@ -41,6 +41,7 @@ use crate::{
         progress::index_progress,
     },
     sql::ComputedProperties,
+    store::descriptors,
     telemetry::containers::ContainerSeries,
 };
 
@@ -407,6 +408,9 @@ impl Handler<CreateContainer> for Coordinator {
             0 => throughput.as_ref().map_or(1, Throughput::shard_count),
             fixed => fixed,
         };
+        if let Err(error) = descriptors::check_room(shards.into()) {
+            return refuse(error);
+        }
         let mut catalog = Catalog::clone(&self.catalog);
         let id = definition.id.clone();
         let container = match catalog.create_container(

@@ -30,6 +30,7 @@ use crate::{
         host::{ShardHandle, ShardHost},
         split,
     },
+    store::descriptors,
     telemetry,
 };
 
@@ -176,6 +177,9 @@ impl Coordinator {
             Ok(shard) => (shard, context.address()),
             Err(error) => return Box::pin(fut::ready(Err(error))),
         };
+        if let Err(error) = descriptors::check_room(2) {
+            return self.end_split(rid, range_id, std::future::ready(Err(error)));
+        }
         if let Some(meta) = self.meta.clone() {
             let done = self.cut_in_cluster(meta, container, shard, address);
             return self.end_split(rid, range_id, done);

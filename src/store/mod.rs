@@ -4,6 +4,7 @@
 
 pub mod checked_file;
 pub mod damage;
+pub mod descriptors;
 pub mod document;
 pub mod engine;
 pub mod identity;
