@@ -248,6 +248,22 @@ fn every_test_that_guards_an_invariant_exists() {
 }
 
 #[test]
+fn every_fault_is_guarded_by_tests_that_exist() {
+    let table = rows(&read("tests/FAULTS.md"));
+    let faults: Vec<_> = table.iter().skip(1).collect();
+    assert_eq!(faults.len(), 36);
+    for (number, row) in faults.iter().enumerate() {
+        assert_eq!(row[0], format!("F{}", number + 1), "faults are numbered");
+        let guards = links(&row[2]);
+        assert!(!guards.is_empty(), "nothing guards against {}", row[0]);
+        for (test, file) in guards {
+            let is_there = read(Path::new("tests").join(&file)).contains(&format!(" {test}("));
+            assert!(is_there, "{}: {file} has no test {test}", row[0]);
+        }
+    }
+}
+
+#[test]
 fn rooms_use_only_what_the_architecture_allows() {
     let mut allowed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let table = section(&read("ARCHITECTURE.md"), "## Rooms");
