@@ -202,10 +202,18 @@ impl Context {
         Ok(value.into_owned())
     }
 
-    /// An owned value of which the copy is not charged: keys of groups and of an order.
+    /// Charges for a key that is made or copied, unless it is short: keys are made for each row.
+    pub fn charge_key(&self, bytes: usize) -> Result<()> {
+        if bytes < RESERVED_BYTES_MIN {
+            return Ok(());
+        }
+        self.charge_bytes(bytes)
+    }
+
+    /// An owned value that is the key of a group.
     pub fn own_key(&self, value: Cow<'_, Value>) -> Result<Value> {
         if let Cow::Borrowed(value) = &value {
-            self.reserve(memory_size(value))?;
+            self.charge_key(memory_size(value))?;
         }
         Ok(value.into_owned())
     }
@@ -213,9 +221,18 @@ impl Context {
     /// An owned value as ORDER BY looks at it; of arrays and objects nothing is copied.
     pub fn order_key(&self, value: Cow<'_, Value>) -> Result<Value> {
         if let Cow::Borrowed(Value::String(text)) = &value {
-            self.reserve(text.len())?;
+            self.charge_key(text.len())?;
         }
         Ok(order_key(value))
+    }
+
+    /// Asks for the memory that a list or a table takes when it has to grow for one element more:
+    /// it doubles, and the old one stays until the new one is there.
+    pub fn reserve_growth(&self, len: usize, capacity: usize, element_bytes: usize) -> Result<()> {
+        if len < capacity {
+            return Ok(());
+        }
+        self.reserve(capacity.saturating_mul(2).saturating_mul(element_bytes))
     }
 
     /// The next pseudo-random number in `0..1` (splitmix64).

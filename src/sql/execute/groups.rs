@@ -8,6 +8,8 @@ use crate::sql::program::Grouping;
 use serde_json::Value;
 use std::collections::HashMap;
 
+/// What a group takes in the table of places.
+const PLACE_BYTES: usize = size_of::<(Vec<u8>, usize)>() + 1;
 /// About what a group takes besides its keys and aggregates: two lists, and its place in a table
 /// that is between half and all of it full.
 const GROUP_BYTES: usize = size_of::<Group>() + 3 * size_of::<(Vec<u8>, usize)>();
@@ -43,7 +45,10 @@ impl Groups {
             canonical_key(key.as_deref(), &mut place);
             keys.push(key);
         }
-        context.reserve(place.len())?;
+        context.charge_key(place.len())?;
+        let (states, places) = (&self.states, &self.places);
+        context.reserve_growth(states.len(), states.capacity(), size_of::<Group>())?;
+        context.reserve_growth(places.len(), places.capacity(), PLACE_BYTES)?;
         let keys = keys
             .into_iter()
             .map(|key| key.map(|key| context.own_key(key)).transpose())

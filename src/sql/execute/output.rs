@@ -60,10 +60,16 @@ impl Output {
         let Some(value) = eval(&program.projection, row, context)? else {
             return Ok(Flow::More);
         };
+        if let Some(seen) = &self.seen {
+            context.charge_key(memory_size(&value))?;
+            context.reserve_growth(seen.len(), seen.capacity(), size_of::<Vec<u8>>() + 1)?;
+        }
         if !self.is_new(&value) {
             return Ok(Flow::More);
         }
         let value = context.own(value)?;
+        let row_bytes = size_of::<FinishedRow>();
+        context.reserve_growth(self.rows.len(), self.rows.capacity(), row_bytes)?;
         let mut keys = Vec::with_capacity(program.order_by.len());
         for key in &program.order_by {
             let key = eval(&key.node, row, context)?;
