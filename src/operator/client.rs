@@ -109,6 +109,8 @@ impl HealthPort {
             200..300 => Ok(answer),
             _ => {
                 let why = answer["error"].as_str().unwrap_or("no reason is given");
+                // What is said on the command line is one line.
+                let why = why.replace('\n', "\\n");
                 let hint = match status {
                     401 => "; --key-file names the file with the account's key",
                     _ => "",

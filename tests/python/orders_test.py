@@ -1,6 +1,8 @@
 """Orders on the health port: who may give them, and how the command line does."""
 
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from azure.cosmos import PartitionKey
@@ -10,8 +12,12 @@ from node import EMULATOR_KEY, binary, order_headers
 
 CONTAINER = "dbs/d/colls/c"
 SPLIT = f"/split?container={CONTAINER}"
-# Every order with its verb; all of them go through one guard.
-ORDERS = [("POST", SPLIT), ("POST", "/clock/confirm"), ("POST", "/cluster/drain/3"), ("GET", "/cluster/check")]
+# Every order that the node knows, later ones included: verb and path, as its table has them.
+TABLE = (Path(__file__).parents[2] / "src/gateway/health_orders.rs").read_text()
+ORDERS = [
+    (verb, SPLIT if path == "/split" else path.replace("*", "3"))
+    for verb, path in re.findall(r'^    \("([A-Z]+)", "([^"]+)", Order::', TABLE, re.M)
+]
 
 
 def fill(node):
@@ -41,6 +47,11 @@ def bolide(node, *arguments):
         [binary(), *arguments, "--health-port", str(node.health_port)],
         capture_output=True, text=True, timeout=90, check=False, cwd=node.folder,
     )  # fmt: skip
+
+
+def test_the_table_of_orders_is_found():
+    known = {("POST", SPLIT), ("POST", "/clock/confirm"), ("POST", "/cluster/drain/3"), ("GET", "/cluster/check")}
+    assert known <= set(ORDERS)
 
 
 @pytest.mark.parametrize("method, path", ORDERS)
