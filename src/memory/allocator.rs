@@ -3,14 +3,14 @@
 use std::{
     hint::black_box,
     sync::{
-        LazyLock, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        LazyLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Instant,
 };
 
 use tikv_jemalloc_ctl::{
-    Access as _, AsName as _, arenas, background_thread, thread, thread::ThreadLocal,
+    Access as _, AsName as _, Mib, arenas, background_thread, thread, thread::ThreadLocal,
 };
 
 use super::Memory;
@@ -22,7 +22,7 @@ const DECAY_MS_MAX_FROM_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 /// Pages are given back at once at most this often.
 const PURGE_MS_MIN: u64 = 100;
 
-static DECAY_MS: OnceLock<isize> = OnceLock::new();
+static IS_TUNED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// The bytes that this thread has ever been given, and has ever given back.
@@ -65,17 +65,22 @@ pub fn tune(memory: &Memory) {
     // Without this thread an arena that nobody uses keeps its pages.
     let _ = background_thread::write(true);
     let _ = b"arenas.dirty_decay_ms\0".name().write(decay_ms);
-    set_decay(decay_ms);
-    let _ = DECAY_MS.set(decay_ms);
+    // The arena of large allocations gives back at once, and goes on to.
+    for_each_arena(|arena| {
+        if arena.read().is_ok_and(|now: isize| now > decay_ms) {
+            let _ = arena.write(decay_ms);
+        }
+    });
+    IS_TUNED.store(true, Ordering::Relaxed);
 }
 
 /// Gives unused pages back to the system now, as after a heavy query; at most once in a while.
 pub fn purge() {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     static LAST_MS: AtomicU64 = AtomicU64::new(0);
-    let Some(decay_ms) = DECAY_MS.get() else {
+    if !IS_TUNED.load(Ordering::Relaxed) {
         return;
-    };
+    }
     let now = u64::try_from(START.elapsed().as_millis()).unwrap_or(u64::MAX);
     let last = LAST_MS.load(Ordering::Relaxed);
     let is_due = now >= last.saturating_add(PURGE_MS_MIN);
@@ -84,21 +89,25 @@ pub fn purge() {
             .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok()
     {
-        // A decay of 0 gives everything back at once.
-        set_decay(0);
-        set_decay(*decay_ms);
+        for_each_arena(|arena| {
+            // A decay of 0 gives everything back at once.
+            if let Ok(decay_ms) = arena.update(0_isize)
+                && decay_ms != 0
+            {
+                let _ = arena.write(decay_ms);
+            }
+        });
     }
 }
 
-/// Sets the decay of every arena that exists.
-fn set_decay(decay_ms: isize) {
-    let Ok(mut key) = b"arena.0.dirty_decay_ms\0".name().mib::<[usize; 3]>() else {
+/// Calls `work` with the name of each arena's decay. Arenas that nobody has used yet refuse.
+fn for_each_arena(work: impl Fn(&Mib<[usize; 3]>)) {
+    let Ok(mut arena) = b"arena.0.dirty_decay_ms\0".name().mib::<[usize; 3]>() else {
         return;
     };
-    for arena in 0..arenas::narenas::read().unwrap_or(0) {
-        key[1] = arena as usize;
-        // Arenas that nobody has used yet refuse.
-        let _ = key.write(decay_ms);
+    for index in 0..arenas::narenas::read().unwrap_or(0) {
+        arena[1] = index as usize;
+        work(&arena);
     }
 }
 
