@@ -1,5 +1,6 @@
 //! A node: puts the rooms together, serves, and stops in order.
 
+pub mod descriptors;
 mod hosts;
 mod identity;
 mod membership;
@@ -95,6 +96,7 @@ impl From<Error> for Failure {
 pub fn run(mut settings: Settings) -> Result<(), Failure> {
     start_log(&settings);
     privacy::create_private_files();
+    descriptors::raise_limit();
     let metrics =
         Exporter::install().map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
     telemetry::register_node();
