@@ -18,6 +18,7 @@ pub mod model;
 pub mod node;
 pub mod operator;
 pub mod router;
+pub mod server;
 pub mod shard;
 pub mod sql;
 pub mod store;

@@ -1,6 +1,6 @@
 //! A node: puts the rooms together, serves, and stops in order.
 
-pub mod descriptors;
+mod descriptors;
 mod hosts;
 mod identity;
 mod membership;
@@ -38,12 +38,14 @@ use crate::{
         host_policy::HostPolicy,
         keys::{KeyOrigin, KeySource, is_loopback},
         order_auth::OrderAuth,
-        server::{self, Listening},
+        request_body::BodyBounds,
+        server,
         tls::CertificateFiles,
     },
     memory::{self, MemoryBounds},
     model::error::Error,
     router::{RoutingTable, query::QueryRoom},
+    server::{ByteBudget, Deadlines, Listening},
     shard::{
         answer,
         host::{Admission, Groups, ShardHost},
@@ -58,6 +60,10 @@ const CLOCK_TICK: Duration = Duration::from_secs(1);
 
 /// How often histograms are tidied.
 const METRICS_TICK: Duration = Duration::from_secs(1);
+
+/// Between these the number of connections follows from the descriptors.
+const CONNECTIONS_LEAST: usize = 16;
+const CONNECTIONS_MOST: usize = 20_000;
 
 /// Why a node could not start.
 #[derive(Debug)]
@@ -164,8 +170,6 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     // It says that the node is starting, however long that takes.
     let health_server = server::health(health_listener, Arc::clone(&health))
         .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
-    let health_handle = health_server.handle();
-    actix::spawn(health_server);
     let member = match is_member(&settings) {
         false => {
             data_folder.settle(None)?;
@@ -201,6 +205,11 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
             settings.limits.query_bytes_max,
             settings.limits.queries_bytes_max,
         )),
+        bodies: BodyBounds {
+            bytes: ByteBudget::new(settings.limits.node_inflight_bytes_max),
+            deadline: Duration::from_secs(server.body_seconds),
+        },
+        unsent: ByteBudget::new(settings.limits.node_inflight_bytes_max),
     });
     let health_member = shared.member.clone();
     let driver = shared.member.as_ref().map(|member| member.driver.clone());
@@ -217,7 +226,12 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         listener: rest_listener,
         tls,
         workers: worker_count(&settings),
-        shutdown_seconds: server.shutdown_seconds,
+        connections_max: connections_max(&settings),
+        deadlines: Deadlines {
+            header: Duration::from_secs(server.header_seconds),
+            idle: Duration::from_secs(server.idle_seconds),
+            write: Duration::from_secs(server.write_seconds),
+        },
     };
     let rest = server::rest(listening, shared)
         .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
@@ -238,8 +252,6 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         coordinator: coordinator.clone(),
         cluster: health_member.zip(meta),
     });
-    let rest_handle = rest.handle();
-    actix::spawn(rest);
     let ended = tokio::select! {
         signal = wait_for_signal() => {
             signal.map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
@@ -249,8 +261,9 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     };
     info!("stopping");
     health.stopping();
-    rest_handle.stop(true).await;
-    health_handle.stop(false).await;
+    rest.stop(Duration::from_secs(server.shutdown_seconds))
+        .await;
+    health_server.stop(Duration::ZERO).await;
     if let Some(driver) = driver {
         // Nothing is applied any more, and nobody waits for what is under way.
         let _ = tokio::task::spawn_blocking(move || driver.stop()).await;
@@ -435,6 +448,18 @@ async fn open_coordinator(
 fn worker_count(settings: &Settings) -> usize {
     match settings.server.workers {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    }
+}
+
+/// Connections that clients may have open: half of the descriptors, unless it is set. The other
+/// half is the engine's and the cluster's.
+fn connections_max(settings: &Settings) -> usize {
+    match settings.server.connections_max {
+        0 => {
+            let half = usize::try_from(descriptors::limit() / 2).unwrap_or(usize::MAX);
+            half.clamp(CONNECTIONS_LEAST, CONNECTIONS_MOST)
+        }
         count => count,
     }
 }

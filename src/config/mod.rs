@@ -73,6 +73,24 @@ pub struct Server {
     /// How long requests may still run after the node was told to stop.
     #[serde(deserialize_with = "checks::whole::<_, _, 0, 3_600>")]
     pub shutdown_seconds: u64,
+    /// Connections of clients at a time; 0 means half of the file descriptors that the process may
+    /// have. When there are more, one without a request is closed, or the newest gets 503.
+    #[serde(deserialize_with = "checks::whole::<_, _, 0, 1_000_000>")]
+    pub connections_max: usize,
+    /// How long a client may take for its first byte, its TLS handshake, and the head of each
+    /// request.
+    #[serde(deserialize_with = "checks::whole::<_, _, 1, 3_600>")]
+    pub header_seconds: u64,
+    /// How long a client may take for the body of a request; a longer body must come with at least
+    /// 16 KB a second.
+    #[serde(deserialize_with = "checks::whole::<_, _, 1, 3_600>")]
+    pub body_seconds: u64,
+    /// How long a connection without a request is kept.
+    #[serde(deserialize_with = "checks::whole::<_, _, 1, 86_400>")]
+    pub idle_seconds: u64,
+    /// How long a client may take nothing of its answer.
+    #[serde(deserialize_with = "checks::whole::<_, _, 1, 3_600>")]
+    pub write_seconds: u64,
 }
 
 /// Where data is kept and how much memory the engine takes for it.
@@ -274,6 +292,11 @@ impl Default for Server {
             allowed_hosts: String::new(),
             trust_forwarded: false,
             shutdown_seconds: 10,
+            connections_max: 0,
+            header_seconds: 30,
+            body_seconds: 30,
+            idle_seconds: 120,
+            write_seconds: 30,
         }
     }
 }

@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
-use actix_http::Payload;
-use actix_web::http::header::HeaderName;
 use bytes::Bytes;
 use futures_util::future::join_all;
+use http::header::HeaderName;
 use serde_json::Value;
 
 use super::{
     batch_answer::{self, Row},
     dispatch::Call,
     headers, items,
-    request::{self, flag},
+    request::{self, Payload, flag},
     respond::Response,
 };
 use crate::{

@@ -1,6 +1,5 @@
 //! Databases, containers, partition key ranges and offers.
 
-use actix_http::Payload;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -10,7 +9,7 @@ use super::{
     headers,
     items::gone,
     query,
-    request::{self, flag, text},
+    request::{self, Payload, flag, text},
     respond::{self, Response},
 };
 use crate::{

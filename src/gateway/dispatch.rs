@@ -3,16 +3,11 @@
 use std::{rc::Rc, sync::Arc};
 
 use actix::Addr;
-use actix_http::{HttpMessage as _, Payload, Request};
-use actix_web::{
-    dev::Response as HttpResponse,
-    http::{
-        Method,
-        header::{AUTHORIZATION, DATE, HOST, HeaderValue},
-    },
-};
 use arc_swap::ArcSwap;
-use bytes::Bytes;
+use http::{
+    Method,
+    header::{AUTHORIZATION, DATE, HOST, HeaderValue},
+};
 
 use super::{
     auth::{Access, AuthHeaders, Authenticator},
@@ -22,9 +17,10 @@ use super::{
     operation::{Mark, Operation, Target},
     query,
     reached::Reached,
-    request::{self, flag, text},
+    request::{self, Payload, Request, flag, text},
+    request_body::BodyBounds,
     resource_path::ResourcePath,
-    respond::Response,
+    respond::{self, Response},
     rights,
 };
 use crate::{
@@ -37,6 +33,7 @@ use crate::{
         error::{Error, ErrorKind, Result},
     },
     router::{ContainerRoute, Router, RoutingTable, query::QueryRoom},
+    server::{Answer, ByteBudget, Handler, RequestBody, Reserved},
     telemetry::{
         labels::Throttle,
         requests::{InFlight, Watch},
@@ -61,6 +58,9 @@ pub struct Shared {
     pub member: Option<Arc<Member>>,
     /// What all queries of the node share.
     pub queries: Arc<QueryRoom>,
+    pub bodies: BodyBounds,
+    /// Bytes of large answers that their clients have not taken yet.
+    pub unsent: Arc<ByteBudget>,
 }
 
 /// One gateway worker: what is shared, and the router on its thread.
@@ -110,19 +110,57 @@ impl Call<'_> {
     }
 }
 
+/// Answers below this are not counted: there are as many as there are requests.
+const LARGE_ANSWER_BYTES: usize = 64 * 1024;
+/// When a client whose answer did not fit into the node's bound should try again.
+const UNSENT_RETRY_MS: u32 = 100;
+
+impl Handler for Worker {
+    fn answer(
+        self: &Rc<Self>,
+        request: Request,
+        body: RequestBody,
+    ) -> impl Future<Output = Answer> + use<> {
+        entry(Rc::clone(self), request, body)
+    }
+}
+
 /// The one entry point of the REST port.
-pub async fn entry(worker: Rc<Worker>, mut request: Request) -> HttpResponse<Bytes> {
-    let payload = request.take_payload();
+async fn entry(worker: Rc<Worker>, request: Request, body: RequestBody) -> Answer {
+    let answer = respond_to(&worker, &request, body).await;
+    let is_read = request.method() == Method::GET;
+    respond::recycle(request.into_headers());
+    if is_read {
+        // Other reads that were taken in are worked out first: answers that leave together wake their clients together, and
+        // waking is what costs. Answers to writes leave together anyway, after their fsync.
+        tokio::task::yield_now().await;
+    }
+    answer
+}
+
+async fn respond_to(worker: &Worker, request: &Request, body: RequestBody) -> Answer {
     let call = Call {
-        worker: &worker,
-        request: &request,
+        worker,
+        request,
         watch: Watch::start(&worker.in_flight),
-        activity: activity_id(&request),
+        activity: activity_id(request),
     };
+    // Its bytes count until the request is answered.
+    let (payload, _held) = Payload::new(body, &worker.shared.bodies);
     let answered = match (check_host(&call), &worker.shared.member) {
         (Err(foreign), _) => Err(foreign),
         (Ok(()), None) => answer(&call, payload).await,
         (Ok(()), Some(member)) => Box::pin(forward::answer(&call, payload, member)).await,
+    };
+    let reserved = match &answered {
+        Ok(response) if response.body.len() >= LARGE_ANSWER_BYTES => {
+            Some(reserve_answer(&call, response.body.len()))
+        }
+        _ => None,
+    };
+    let (answered, reserved) = match reserved.transpose() {
+        Ok(reserved) => (answered, reserved),
+        Err(error) => (Err(error), None),
     };
     let response = match answered {
         Ok(response) => response,
@@ -141,11 +179,9 @@ pub async fn entry(worker: Rc<Worker>, mut request: Request) -> HttpResponse<Byt
     call.watch.answered(response.status, response.charge, || {
         worker.shared.clock.now()
     });
-    let response = response.finish(call.activity);
-    if request.method() == Method::GET {
-        // Other reads that were taken in are worked out first: answers that leave together wake their clients together, and
-        // waking is what costs. Answers to writes leave together anyway, after their fsync.
-        tokio::task::yield_now().await;
+    let mut response = response.finish(call.activity);
+    if let Some(reserved) = reserved {
+        response.extensions_mut().insert(Arc::new(reserved));
     }
     response
 }
@@ -161,21 +197,46 @@ fn check_host(call: &Call<'_>) -> Result<()> {
     let headers = call.request.headers().get_all(&HOST);
     let authority = call.request.uri().authority();
     let hosts = headers
+        .iter()
         .map(HeaderValue::as_bytes)
         .chain(authority.map(|authority| authority.as_str().as_bytes()));
     shared.hosts.check(hosts)
 }
 
+/// Counts a large answer until its client has taken it. Reads are refused while too many bytes
+/// wait for slow clients; what was written is told in any case.
+fn reserve_answer(call: &Call<'_>, bytes: usize) -> Result<Reserved> {
+    let unsent = &call.worker.shared.unsent;
+    let is_read = call.request.method() == Method::GET || query::is_query(call.request);
+    if !is_read {
+        return Ok(unsent.take_beyond(bytes));
+    }
+    unsent.take(bytes).ok_or_else(|| {
+        let mut error = Error::new(
+            ErrorKind::Overloaded,
+            "answers that their clients do not take fill the memory that limits.node_inflight_bytes_max allows",
+        );
+        error.retry_after_ms = Some(UNSENT_RETRY_MS);
+        error
+    })
+}
+
 pub(super) async fn answer(call: &Call<'_>, payload: Payload) -> Result<Response> {
-    let path = ResourcePath::parse(call.request.uri().path())?;
-    let operation = Operation::of(call.request.method().as_str(), &path, |mark| {
+    let path = ResourcePath::parse(call.request.path())?;
+    let operation = check(call, &path)?;
+    carry_out(call, operation, payload).await
+}
+
+/// Decides what the request asks for, and whether it may: before anything of its body is read.
+pub(super) fn check<'a>(call: &Call<'_>, path: &'a ResourcePath<'_>) -> Result<Operation<'a>> {
+    let operation = Operation::of(call.request.method().as_str(), path, |mark| {
         marked(call.request, mark)
     });
     call.watch.operation(operation.label());
-    let access = authenticate(call, &path)?;
+    let access = authenticate(call, path)?;
     request::check_version(call.request)?;
     rights::check(access, &operation)?;
-    route(call, operation, payload).await
+    Ok(operation)
 }
 
 fn authenticate(call: &Call<'_>, path: &ResourcePath<'_>) -> Result<Access> {
@@ -213,7 +274,11 @@ fn marked(request: &Request, mark: Mark) -> bool {
 
 /// Carries the operation out. Neither path, verb nor headers are asked a second time what the
 /// request is: what the rights were decided from is what is done.
-async fn route(call: &Call<'_>, operation: Operation<'_>, payload: Payload) -> Result<Response> {
+pub(super) async fn carry_out(
+    call: &Call<'_>,
+    operation: Operation<'_>,
+    payload: Payload,
+) -> Result<Response> {
     use Operation as O;
     // A future has the size of the largest that it waits for, and is moved when it is made. That of a point read stays small: the others are kept apart.
     match operation {

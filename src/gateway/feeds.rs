@@ -2,9 +2,8 @@
 
 use std::{sync::Arc, time::UNIX_EPOCH};
 
-use actix_http::HttpMessage as _;
-use actix_web::http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use bytes::Bytes;
+use http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
 
 use super::{
     consistency,

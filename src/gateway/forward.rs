@@ -2,15 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use actix_http::{HttpMessage as _, Payload, Request};
-use actix_web::http::header::{HeaderName, HeaderValue};
 use bytes::Bytes;
+use http::{
+    HeaderMap,
+    header::{HeaderName, HeaderValue},
+};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::{
     dispatch::{self, Call, Worker},
-    headers, request,
+    headers,
+    operation::Operation,
+    request::{self, Payload, Request},
+    resource_path::ResourcePath,
     respond::Response,
 };
 use crate::{
@@ -53,6 +58,9 @@ enum Returned {
 
 /// Answers a request here or, where that cannot be, by another node.
 pub async fn answer(call: &Call<'_>, payload: Payload, member: &Member) -> Result<Response> {
+    let path = ResourcePath::parse(call.request.path())?;
+    // Strangers are sent away before anything is kept for them.
+    let operation = dispatch::check(call, &path)?;
     let body = request::body(payload).await?;
     let deadline = Instant::now() + PATIENCE;
     let mut hops = 0;
@@ -60,7 +68,7 @@ pub async fn answer(call: &Call<'_>, payload: Payload, member: &Member) -> Resul
     loop {
         let node = match next.take() {
             Some(node) => node,
-            None => match answer_here(call, body.clone()).await {
+            None => match answer_here(call, operation, body.clone()).await {
                 Err(Error {
                     kind: ErrorKind::Elsewhere(Some(node)),
                     ..
@@ -153,7 +161,7 @@ async fn catch_up(call: &Call<'_>, catalog: u64) {
     }
 }
 
-async fn answer_here(call: &Call<'_>, body: Bytes) -> Result<Response> {
+async fn answer_here(call: &Call<'_>, operation: Operation<'_>, body: Bytes) -> Result<Response> {
     let member = call.worker.shared.member.as_ref();
     // What the account is called changes with no catalog.
     if call.request.path() != "/" && member.is_some_and(|member| !member.driver.lease().holds()) {
@@ -162,7 +170,7 @@ async fn answer_here(call: &Call<'_>, body: Bytes) -> Result<Response> {
             "this node does not hear from a majority of its cluster, or has not caught up with it; try again",
         ));
     }
-    dispatch::answer(call, Payload::from(body)).await
+    dispatch::carry_out(call, operation, Payload::from(body)).await
 }
 
 /// Answers a question of another node.
@@ -215,27 +223,32 @@ fn encode_response(response: Response, catalog: u64) -> Bytes {
 
 async fn carry_out(worker: &Worker, sent: Sent) -> Result<Response> {
     let unreadable = |what| Error::bad_request(format!("a request that was sent on has no {what}"));
-    let mut request = Request::new();
-    let head = request.head_mut();
-    head.method = sent.method.parse().map_err(|_| unreadable("method"))?;
-    head.uri = sent.uri.parse().map_err(|_| unreadable("path"))?;
+    let method = sent.method.parse().map_err(|_| unreadable("method"))?;
+    let uri = sent.uri.parse().map_err(|_| unreadable("path"))?;
+    let mut headers = HeaderMap::with_capacity(sent.headers.len());
     for (name, value) in sent.headers {
         if let (Ok(name), Ok(value)) = (
             HeaderName::from_bytes(name.as_bytes()),
             HeaderValue::from_maybe_shared(value),
         ) {
-            head.headers_mut().append(name, value);
+            headers.append(name, value);
         }
     }
+    let request = Request::new(method, uri, headers, None);
     let call = Call {
         worker,
         request: &request,
         watch: Watch::start(&worker.in_flight),
         activity: dispatch::activity_id(&request),
     };
+    let path = ResourcePath::parse(call.request.path())?;
+    let operation = match dispatch::check(&call, &path) {
+        Ok(operation) => operation,
+        Err(error) => return Ok(Response::error(&error, call.activity_text())),
+    };
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match answer_here(&call, sent.body.clone()).await {
+        match answer_here(&call, operation, sent.body.clone()).await {
             // The client has seen more than this node's replica has: that passes.
             Err(Error {
                 kind: ErrorKind::SessionNotAvailable,

@@ -1,6 +1,6 @@
 //! The names of the protocol's headers, in one place.
 
-use actix_web::http::header::HeaderName;
+use http::header::HeaderName;
 
 macro_rules! header_names {
     ($($constant:ident = $text:literal;)*) => {
@@ -62,5 +62,7 @@ header_names! {
     SUBSTATUS = "x-ms-substatus";
     SUPPORTED_QUERY_FEATURES = "x-ms-cosmos-supported-query-features";
     VERSION = "x-ms-version";
+    X_FORWARDED_HOST = "x-forwarded-host";
+    X_FORWARDED_PROTO = "x-forwarded-proto";
     A_IM = "a-im";
 }

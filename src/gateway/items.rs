@@ -2,7 +2,6 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use actix_http::{HttpMessage as _, Payload};
 use bytes::Bytes;
 
 use super::{
@@ -10,7 +9,7 @@ use super::{
     dispatch::Call,
     headers,
     operation::Target,
-    request::{self, text},
+    request::{self, Payload, text},
     respond::Response,
 };
 use crate::{

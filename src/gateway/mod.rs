@@ -22,6 +22,7 @@ mod query;
 mod reached;
 mod ready;
 mod request;
+pub mod request_body;
 pub mod resource_path;
 mod respond;
 mod rights;

@@ -1,9 +1,11 @@
 //! How a client has reached this node, as it or a proxy in between says.
 
-use actix_http::{HttpMessage as _, Request};
-use actix_web::http::header::{FORWARDED, HOST, HeaderName, X_FORWARDED_HOST, X_FORWARDED_PROTO};
+use http::header::{FORWARDED, HOST, HeaderName};
 
-use super::request::text;
+use super::{
+    headers::{X_FORWARDED_HOST, X_FORWARDED_PROTO},
+    request::{Request, text},
+};
 
 /// Scheme and host (with its port) of the client's URL, as far as they are known.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,6 +41,7 @@ impl<'a> Reached<'a> {
 fn forwarded<'a>(request: &'a Request, property: &str) -> Option<&'a str> {
     let values = request.headers().get_all(&FORWARDED);
     let mut pairs = values
+        .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split([';', ',']))
         .filter_map(|pair| pair.trim().split_once('='));
@@ -54,19 +57,19 @@ fn first_of<'a>(request: &'a Request, name: &HeaderName) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use actix_web::http::header::HeaderValue;
+    use http::{HeaderMap, Method, header::HeaderValue};
 
     type Headers = [(&'static str, &'static str)];
 
     fn check(uri: &str, headers: &Headers, trust: bool, expected: [Option<&str>; 2]) {
-        let mut request = Request::new();
-        *request.uri_mut() = uri.parse().unwrap();
+        let mut map = HeaderMap::new();
         for (name, value) in headers {
-            request.headers_mut().append(
+            map.append(
                 HeaderName::from_static(name),
                 HeaderValue::from_static(value),
             );
         }
+        let request = Request::new(Method::GET, uri.parse().unwrap(), map, None);
         let [scheme, host] = expected;
         assert_eq!(
             Reached::by(&request, trust),

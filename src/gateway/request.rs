@@ -1,22 +1,19 @@
 //! What a request says in its headers and its body.
 
-use actix_http::{HttpMessage as _, Payload, Request};
-use actix_web::http::header::{CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH};
-use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
+use http::header::{CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH};
 
 use super::headers;
 use crate::{
     model::{
-        error::{Error, ErrorKind, Result},
-        item::{EtagCondition, ITEM_BYTES_MAX},
+        error::{Error, Result},
+        item::EtagCondition,
         json,
     },
     router::session::SessionToken,
 };
 
-/// The largest body that is read: an item with room for its escapes.
-pub const BODY_BYTES_MAX: usize = ITEM_BYTES_MAX + 64 * 1024;
+pub use super::request_body::{Payload, body};
+pub use crate::server::Request;
 
 /// The values of `x-ms-version` that clients have been released with.
 const API_VERSIONS: &[&str] = &[
@@ -116,30 +113,4 @@ pub fn max_item_count(request: &Request) -> Result<Option<usize>> {
             json::shorten(value)
         ))),
     }
-}
-
-/// Reads the whole body, or refuses one that is too large before it is in memory.
-pub async fn body(mut payload: Payload) -> Result<Bytes> {
-    let mut first: Option<Bytes> = None;
-    let mut rest = BytesMut::new();
-    while let Some(chunk) = payload.next().await {
-        let chunk = chunk.map_err(|failure| {
-            Error::bad_request(format!("the body could not be read: {failure}"))
-        })?;
-        if rest.len() + chunk.len() + first.as_ref().map_or(0, Bytes::len) > BODY_BYTES_MAX {
-            let message =
-                format!("Request size is too large: the body has more than {BODY_BYTES_MAX} bytes");
-            return Err(Error::new(ErrorKind::TooLarge, message));
-        }
-        match first.take() {
-            // Most bodies come in one piece and are not copied.
-            None if rest.is_empty() => first = Some(chunk),
-            None => rest.extend_from_slice(&chunk),
-            Some(begin) => {
-                rest.extend_from_slice(&begin);
-                rest.extend_from_slice(&chunk);
-            }
-        }
-    }
-    Ok(first.unwrap_or_else(|| rest.freeze()))
 }

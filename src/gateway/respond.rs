@@ -1,19 +1,19 @@
 //! Answers: status, the headers that clients need, the body.
 
-use actix_web::{
-    dev::Response as HttpResponse,
-    http::{
-        StatusCode,
-        header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue},
-    },
-};
+use std::cell::RefCell;
+
 use bytes::Bytes;
+use http::{
+    StatusCode,
+    header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue},
+};
 use serde_json::{Value, json};
 
 use super::headers;
 use crate::{
     model::{charge, error::Error},
     router::{ContainerRoute, session::Served},
+    server::Answer,
 };
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -40,8 +40,31 @@ pub struct Response {
     pub status: u16,
     pub body: Bytes,
     pub charge: f64,
-    /// The head that will be sent: headers go where they leave from, in memory that answers before this one had.
-    head: HttpResponse<()>,
+    headers: HeaderMap,
+}
+
+/// Headers of an answer, and a few to spare.
+const HEADERS_USUAL: usize = 24;
+/// Header maps that a worker keeps for the next answers.
+const SPARE_MAPS_MAX: usize = 64;
+
+thread_local! {
+    static SPARE_MAPS: RefCell<Vec<HeaderMap>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps the memory of a request's headers for an answer's.
+pub fn recycle(mut headers: HeaderMap) {
+    SPARE_MAPS.with_borrow_mut(|spare| {
+        if spare.len() < SPARE_MAPS_MAX && headers.capacity() <= 4 * HEADERS_USUAL {
+            headers.clear();
+            spare.push(headers);
+        }
+    });
+}
+
+fn empty_map() -> HeaderMap {
+    let spare = SPARE_MAPS.with_borrow_mut(Vec::pop);
+    spare.unwrap_or_else(|| HeaderMap::with_capacity(HEADERS_USUAL))
 }
 
 impl Response {
@@ -50,7 +73,7 @@ impl Response {
             status,
             body: body.into(),
             charge,
-            head: HttpResponse::with_body(StatusCode::OK, ()),
+            headers: empty_map(),
         }
     }
 
@@ -93,19 +116,19 @@ impl Response {
     /// Adds a header whose value may be any text; one that no header can carry is left out.
     pub fn header(&mut self, name: HeaderName, value: impl Into<Bytes>) -> &mut Self {
         if let Ok(value) = HeaderValue::from_maybe_shared(value.into()) {
-            self.head.headers_mut().insert(name, value);
+            self.headers.insert(name, value);
         }
         self
     }
 
     pub fn headers(&self) -> &HeaderMap {
-        self.head.headers()
+        &self.headers
     }
 
     pub fn number(&mut self, name: HeaderName, value: u64) -> &mut Self {
         let digits = usize::try_from(value).ok().and_then(|at| DIGITS.get(at));
         let value = digits.map_or_else(|| HeaderValue::from(value), HeaderValue::clone);
-        self.head.headers_mut().insert(name, value);
+        self.headers.insert(name, value);
         self
     }
 
@@ -131,16 +154,14 @@ impl Response {
         )
     }
 
-    pub fn finish(self, activity: HeaderValue) -> HttpResponse<Bytes> {
+    pub fn finish(self, activity: HeaderValue) -> Answer {
         let Self {
             status,
             body,
             charge,
-            mut head,
+            headers: mut map,
         } = self;
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        *head.status_mut() = status;
-        let map = head.headers_mut();
         if let Ok(charge) = HeaderValue::try_from(charge::format(charge)) {
             map.insert(headers::REQUEST_CHARGE, charge);
         }
@@ -149,10 +170,13 @@ impl Response {
         map.insert(headers::VERSION, API_VERSION);
         map.insert(headers::SERVICE_VERSION, SERVER_VERSION);
         map.insert(headers::GATEWAY_VERSION, SERVER_VERSION);
-        head.set_body(match status {
+        let mut answer = Answer::new(match status {
             StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Bytes::new(),
             _ => body,
-        })
+        });
+        *answer.status_mut() = status;
+        *answer.headers_mut() = map;
+        answer
     }
 }
 

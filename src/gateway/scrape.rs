@@ -12,7 +12,7 @@ use crate::{
         view::ShardView,
     },
     telemetry::{
-        expiry,
+        connections, expiry,
         labels::{BytesKind, ShardCondition},
         process, requests, table,
     },
@@ -27,6 +27,9 @@ pub fn observe(table: Option<&RoutingTable>, clock: &Clock, host: Option<&ShardH
     table::REQUESTS_IN_FLIGHT
         .gauge(&[])
         .set(requests::in_flight() as f64);
+    table::CONNECTIONS
+        .gauge(&[])
+        .set(connections::open() as f64);
     table::VISIBLE_LAG
         .gauge(&[])
         .set(expiry::visible_lag_seconds() as f64);

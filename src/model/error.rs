@@ -25,6 +25,8 @@ pub enum ErrorKind {
     SessionNotAvailable,
     /// The path does not take this verb.
     MethodNotAllowed,
+    /// The client did not send its request in time.
+    RequestTimeout,
     /// The id or a unique key is taken.
     Conflict,
     /// The partition key range no longer exists.
@@ -65,6 +67,7 @@ impl ErrorKind {
             Self::OwnerNotFound => (404, 1003, "NotFound"),
             Self::SessionNotAvailable => (404, 1002, "NotFound"),
             Self::MethodNotAllowed => (405, 0, "MethodNotAllowed"),
+            Self::RequestTimeout => (408, 0, "RequestTimeout"),
             Self::Conflict => (409, 0, "Conflict"),
             Self::RangeGone => (410, 1002, "Gone"),
             Self::PreconditionFailed => (412, 0, "PreconditionFailed"),

@@ -53,6 +53,29 @@ closed_set! {
 }
 
 closed_set! {
+    /// Why a connection was refused, or closed through its peer's fault.
+    Refusal {
+        /// There are too many connections, and none could be closed for it.
+        Full = "full",
+        /// It was closed for another one: without a request for long, while there were too many.
+        Displaced = "displaced",
+        /// It sent nothing, or did not finish its TLS handshake.
+        Silent = "silent",
+        /// A head was not sent in time.
+        SlowHeaders = "slow_headers",
+        /// A body was not sent in time.
+        SlowBody = "slow_body",
+        /// It took nothing of its answer.
+        StalledReader = "stalled_reader",
+        /// What it sent is not HTTP, or breaks its rules.
+        Malformed = "malformed",
+        TlsHandshake = "tls_handshake",
+        TlsAtPlainPort = "tls_at_plain_port",
+        PlainAtTlsPort = "plain_at_tls_port",
+    }
+}
+
+closed_set! {
     /// Within what time an item falls due that is written now.
     Horizon {
         Minute = "minute",
@@ -128,6 +151,7 @@ pub const CONTAINER: Label = Label {
 pub const OPERATION: Label = listed("operation", Operation::TEXTS);
 pub const STATUS: Label = listed("status", STATUSES);
 pub const REASON: Label = listed("reason", Throttle::TEXTS);
+pub const REFUSAL: Label = listed("cause", Refusal::TEXTS);
 pub const HORIZON: Label = listed("horizon", Horizon::TEXTS);
 pub const STATE: Label = listed("state", ShardCondition::TEXTS);
 pub const KIND: Label = listed("kind", BytesKind::TEXTS);

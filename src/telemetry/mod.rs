@@ -5,6 +5,7 @@
 
 pub mod bench;
 pub mod commits;
+pub mod connections;
 pub mod containers;
 pub mod expiry;
 pub mod exporter;
@@ -21,6 +22,7 @@ pub use exporter::Exporter;
 /// Makes the series of a node known that must be seen at 0 before anything happens.
 pub fn register_node() {
     commits::register();
+    connections::register();
     expiry::register();
     queries::register();
     splits::register();

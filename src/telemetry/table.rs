@@ -4,7 +4,7 @@
 use super::{
     labels::{
         BENCH_OPERATION, BENCH_OUTCOME, BENCH_VIOLATION, CONTAINER, HORIZON, KIND, OPERATION,
-        REASON, STATE, STATUS, VERSION,
+        REASON, REFUSAL, STATE, STATUS, VERSION,
     },
     metric::{Kind, Metric},
 };
@@ -61,6 +61,10 @@ theme! {
         "Memory reserved for queries in flight and for unfinished pages that wait for their clients.";
     QUERY_MEMORY_REFUSALS = Kind::Counter, "bolide_query_memory_refusals_total", "queries", [],
         "Queries refused because of their memory: 400 above the bound of one, 429 above that of all.";
+    CONNECTIONS = Kind::Gauge, "bolide_connections", "connections", [],
+        "Open connections of clients, those of the health port included.";
+    CONNECTIONS_REFUSED = Kind::Counter, "bolide_connections_refused_total", "connections", [REFUSAL],
+        "Connections that were refused, or closed through their peer's fault.";
 }
 
 theme! {

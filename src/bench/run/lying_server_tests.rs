@@ -2,12 +2,11 @@
 //! in peace.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use actix_web::http::Method;
-use actix_web::web::{self, Bytes, Data};
-use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
+use bytes::Bytes;
+use http::Method;
 use serde_json::{Value, json};
 
 use super::recorder::Outlets;
@@ -17,6 +16,7 @@ use super::{Job, execute};
 use crate::bench::event_loop;
 use crate::bench::signer::unix_seconds;
 use crate::bench::workload::Workload;
+use crate::server::{Answer, Request, plain, simple, with_header};
 
 /// Every so many requests of the kind are lied about.
 const EVERY: u64 = 40;
@@ -127,7 +127,11 @@ impl Liar {
     }
 }
 
-async fn answer(request: HttpRequest, body: Bytes, liar: Data<Mutex<Liar>>) -> HttpResponse {
+fn reply(status: u16, body: &Value) -> Answer {
+    plain(status, "application/json", body.to_string())
+}
+
+fn answer(request: &Request, body: &Bytes, liar: &Mutex<Liar>) -> Answer {
     let mut liar = liar.lock().unwrap();
     let path = request.path().to_owned();
     let header = |name: &str| {
@@ -138,12 +142,12 @@ async fn answer(request: HttpRequest, body: Bytes, liar: Data<Mutex<Liar>>) -> H
     };
     let (_, rest) = path.split_once("/docs").unwrap_or(("", "-"));
     let id = rest.trim_start_matches('/').to_owned();
-    let mut reply = match (request.method(), rest) {
+    let status = match (request.method(), rest) {
         (_, "-") if path.ends_with("/pkranges") => {
-            return HttpResponse::Ok().json(json!({"PartitionKeyRanges": [{"id": "0"}]}));
+            return reply(200, &json!({"PartitionKeyRanges": [{"id": "0"}]}));
         }
-        (&Method::POST, "-") => return HttpResponse::Created().json(json!({})),
-        (_, "-") => return HttpResponse::Ok().json(json!({})),
+        (&Method::POST, "-") => return reply(201, &json!({})),
+        (_, "-") => return reply(200, &json!({})),
         (&Method::GET, "") => {
             let after = header("if-none-match").and_then(|etag| etag.parse().ok());
             let after = after.unwrap_or(0);
@@ -151,20 +155,19 @@ async fn answer(request: HttpRequest, body: Bytes, liar: Data<Mutex<Liar>>) -> H
             let last = items
                 .last()
                 .map_or(after, |item| item["_lsn"].as_u64().unwrap());
-            let mut reply = match items.is_empty() {
-                true => HttpResponse::NotModified(),
-                false => HttpResponse::Ok(),
+            let reply = match items.is_empty() {
+                true => plain(304, "application/json", ""),
+                false => reply(200, &json!({ "Documents": items })),
             };
-            reply.insert_header(("etag", last.to_string()));
-            return reply.json(json!({ "Documents": items }));
+            return with_header(reply, http::header::ETAG, &last.to_string());
         }
         (&Method::GET, _) => match liar.read(&id) {
-            Some(item) => return HttpResponse::Ok().json(item),
-            None => HttpResponse::NotFound(),
+            Some(item) => return reply(200, &item),
+            None => 404,
         },
         (&Method::DELETE, _) => match liar.items.remove(&id) {
-            Some(_) => HttpResponse::NoContent(),
-            None => HttpResponse::NotFound(),
+            Some(_) => return plain(204, "application/json", ""),
+            None => 404,
         },
         _ => {
             let body: Value = serde_json::from_slice(&body).unwrap();
@@ -172,34 +175,32 @@ async fn answer(request: HttpRequest, body: Bytes, liar: Data<Mutex<Liar>>) -> H
                 for operation in operations {
                     liar.store(&operation["resourceBody"]);
                 }
-                return HttpResponse::Ok().json(json!([]));
+                return reply(200, &json!([]));
             }
             if let Some(query) = body.get("query").and_then(Value::as_str) {
                 let limit = query.rsplit(' ').next().unwrap().parse().unwrap();
                 let items = liar.scan(body["parameters"][0]["value"].as_str().unwrap(), limit);
-                return HttpResponse::Ok().json(json!({ "Documents": items }));
+                return reply(200, &json!({ "Documents": items }));
             }
             let is_update = request.method() == Method::PUT;
             if is_update && liar.current(&id).is_none() {
-                HttpResponse::NotFound()
+                404
             } else {
                 let (was_there, item) = liar.store(&body);
-                let mut reply = match was_there {
-                    true => HttpResponse::Ok(),
-                    false => HttpResponse::Created(),
-                };
-                reply.insert_header(("x-ms-session-token", format!("0:1#{}", liar.lsn)));
-                return reply.json(item);
+                let status = if was_there { 200 } else { 201 };
+                let token = http::HeaderName::from_static("x-ms-session-token");
+                let lsn = format!("0:1#{}", liar.lsn);
+                return with_header(reply(status, &item), token, &lsn);
             }
         }
     };
-    reply.json(json!({}))
+    reply(status, &json!({}))
 }
 
 fn serve(lie: Lie) -> u16 {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let liar = Data::new(Mutex::new(Liar {
+    let liar = Arc::new(Mutex::new(Liar {
         lie,
         turns: 0,
         lsn: 0,
@@ -207,19 +208,14 @@ fn serve(lie: Lie) -> u16 {
     }));
     // The thread ends with the process.
     std::thread::spawn(move || {
-        actix_web::rt::System::new().block_on(
-            HttpServer::new(move || {
-                App::new()
-                    .app_data(liar.clone())
-                    .app_data(web::PayloadConfig::new(1 << 24))
-                    .default_service(web::to(answer))
+        actix::System::new().block_on(async move {
+            let _server = simple::serve(listener, 1, move || {
+                let liar = Arc::clone(&liar);
+                move |request: &Request, body: Bytes| answer(request, &body, &liar)
             })
-            .workers(1)
-            .disable_signals()
-            .listen(listener)
-            .unwrap()
-            .run(),
-        )
+            .unwrap();
+            std::future::pending::<()>().await;
+        });
     });
     port
 }

@@ -3,16 +3,17 @@
 //! The recorder hands over what it has taken out of the load once a second, so the connections
 //! count nothing twice and wait for nobody.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc;
 
-use actix_web::{App, HttpResponse, HttpServer, web};
+use bytes::Bytes;
 
 use crate::bench::check::{Kind, Lag, Violations};
 use crate::bench::histogram::Histogram;
 use crate::bench::load::{NO_ANSWER, NOT_IMPLEMENTED, Tally};
 use crate::bench::workload::Operation;
 use crate::model::error::{Error, Result};
+use crate::server::{Request, plain, simple};
 use crate::telemetry::Exporter;
 use crate::telemetry::bench::{OperationSeries, RunSeries};
 use crate::telemetry::labels::BenchOutcome;
@@ -104,43 +105,32 @@ fn each(histogram: &Histogram, mut record: impl FnMut(f64, usize)) {
     }
 }
 
-/// The server has a thread of its own: a scrape does not hold up the recorder.
+/// The server has threads of its own: a scrape does not hold up the recorder.
 fn listen(exporter: Exporter, port: u16) -> std::io::Result<SocketAddr> {
+    let listener = TcpListener::bind(("127.0.0.1", port))?;
+    let address = listener.local_addr()?;
     let (tell, told) = mpsc::channel();
     std::thread::Builder::new()
         .name("bench-metrics".to_owned())
         .spawn(move || {
-            let server = HttpServer::new(move || {
-                let exporter = exporter.clone();
-                let answer = move || {
-                    let text = exporter.render(|| {});
-                    async move {
-                        HttpResponse::Ok()
-                            .content_type("text/plain; version=0.0.4")
-                            .body(text)
+            actix::System::new().block_on(async move {
+                let server = simple::serve(listener, 1, move || {
+                    let exporter = exporter.clone();
+                    move |request: &Request, _whole: Bytes| match request.path() {
+                        "/metrics" => {
+                            plain(200, "text/plain; version=0.0.4", exporter.render(|| {}))
+                        }
+                        _ => plain(404, "text/plain", "there is only /metrics\n"),
                     }
-                };
-                App::new().route("/metrics", web::get().to(answer))
-            })
-            .workers(1)
-            // Ctrl-C is the run's: it ends with its report.
-            .disable_signals()
-            .bind(("127.0.0.1", port));
-            actix_web::rt::System::new().block_on(async move {
-                match server {
-                    Ok(server) => {
-                        let address = server.addrs().first().copied();
-                        let _ =
-                            tell.send(address.ok_or(std::io::ErrorKind::AddrNotAvailable.into()));
-                        let _ = server.run().await;
-                    }
-                    Err(error) => {
-                        let _ = tell.send(Err(error));
-                    }
+                });
+                let _ = tell.send(server.as_ref().map(|_| ()).map_err(std::io::Error::kind));
+                if server.is_ok() {
+                    std::future::pending::<()>().await;
                 }
             });
         })?;
-    told.recv().map_err(std::io::Error::other)?
+    told.recv().map_err(std::io::Error::other)??;
+    Ok(address)
 }
 
 #[cfg(test)]

@@ -6,8 +6,7 @@ mod plan;
 
 use std::{sync::Arc, time::Instant};
 
-use actix_http::{HttpMessage as _, Payload, Request};
-use actix_web::http::header::CONTENT_TYPE;
+use http::header::CONTENT_TYPE;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -19,7 +18,7 @@ use super::{
     dispatch::Call,
     feeds, headers,
     items::{self, gone},
-    request::{self, flag, text},
+    request::{self, Payload, Request, flag, text},
     respond::{self, Response},
 };
 use crate::{

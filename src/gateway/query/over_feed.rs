@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use actix_http::Payload;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
 
@@ -11,7 +10,7 @@ use crate::{
     gateway::{
         dispatch::Call,
         headers,
-        request::{self, text},
+        request::{self, Payload, text},
         respond::{self, Response},
     },
     model::{charge, error::Result},

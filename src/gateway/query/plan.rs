@@ -1,11 +1,15 @@
 //! Query plans, for clients that merge the rows of several ranges themselves.
 
-use actix_http::Payload;
 use serde_json::{Value, json};
 
 use super::Asked;
 use crate::{
-    gateway::{dispatch::Call, headers, request::text, respond::Response},
+    gateway::{
+        dispatch::Call,
+        headers,
+        request::{Payload, text},
+        respond::Response,
+    },
     model::{charge, epk::EpkRange, error::Result, path::PropertyPath},
     router::{ContainerRoute, query::key_ranges},
     sql::{self, Features, Query},
