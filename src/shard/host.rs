@@ -179,9 +179,10 @@ impl ShardHost {
         default: DefaultTtl,
         policy: &IndexingPolicy,
     ) -> Arc<ShardHandle> {
+        let begun = Instant::now();
         let opened = self
             .make_engine(&facts)
-            .and_then(|engine| self.view_of(engine, &facts, default, Some(policy)));
+            .and_then(|engine| self.view_of(engine, begun, &facts, default, Some(policy)));
         self.start(facts, Begin::Blank, &[], opened)
     }
 
@@ -315,16 +316,14 @@ impl ShardHost {
         let begun = Instant::now();
         let is_replica = self.groups.is_some();
         let engine = self.folders.open(facts, &self.shared, is_replica)?;
-        let view = self.view_of(engine, facts, default, policy)?;
-        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let recovery = &view.counters.recovery_micros;
-        recovery.store(micros, Ordering::Relaxed);
-        Ok(view)
+        self.view_of(engine, begun, facts, default, policy)
     }
 
+    /// The view of a shard whose engine was begun to be opened at a moment.
     fn view_of(
         &self,
         engine: Engine,
+        begun: Instant,
         facts: &ShardFacts,
         default: DefaultTtl,
         policy: Option<&IndexingPolicy>,
@@ -351,6 +350,9 @@ impl ShardHost {
             }
         };
         let view = ShardView::new(facts.clone(), Arc::new(engine), clock, state);
+        let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let recovery = &view.counters.recovery_micros;
+        recovery.store(micros, Ordering::Relaxed);
         Ok(Arc::new(view))
     }
 
