@@ -169,6 +169,9 @@ async fn bulk(
         } else {
             join_all(pending).await
         };
+    if let Some(error) = led_elsewhere(&results) {
+        return Err(error);
+    }
     let mut served_by = results.iter().flatten().map(|(_, served)| served);
     let mut served = served_by
         .next()
@@ -188,6 +191,16 @@ async fn bulk(
     let rows = rows.chain(not_tried).collect();
     let body = batch_answer::body(rows, budget).await?;
     Ok(finish(container, status, body, charge, &served))
+}
+
+/// That another node must carry out the whole request: nothing of it was carried out here.
+fn led_elsewhere<T>(results: &[Result<T>]) -> Option<Error> {
+    let mut errors = results.iter().map(|result| match result {
+        Err(error) if matches!(error.kind, ErrorKind::Elsewhere(_)) => Some(error),
+        _ => None,
+    });
+    let first = errors.next()??.clone();
+    errors.all(|error| error.is_some()).then_some(first)
 }
 
 /// Carries out one after the other, up to the first that fails.

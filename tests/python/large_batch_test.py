@@ -123,8 +123,8 @@ def test_conditions_of_patches_are_bounded(node, container):
     with pytest.raises(exceptions.CosmosHttpResponseError) as error:
         container.patch_item("0", "p", SET, filter_predicate=SLOW)
     assert error.value.status_code == 400
-    # 300 * 300 are within the bound.
-    narrow = SLOW.replace("800", "300")
+    # 150 * 150 are within the bound.
+    narrow = SLOW.replace("800", "150")
     assert container.patch_item("0", "p", SET, filter_predicate=narrow)["z"] == 1
     # In a batch they share one.
     operation["resourceBody"]["condition"] = narrow
