@@ -19,6 +19,8 @@ use super::Memory;
 /// default. With less memory they stay proportionally shorter.
 const DECAY_MS_MAX: u64 = 10_000;
 const DECAY_MS_MAX_FROM_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+/// Above the size from which allocations are large, 8 MB.
+const LARGE_BYTES: usize = 16 * 1024 * 1024;
 /// Pages are given back at once at most this often.
 const PURGE_MS_MIN: u64 = 100;
 
@@ -62,10 +64,12 @@ pub fn tune(memory: &Memory) {
     let known = memory.bytes.min(DECAY_MS_MAX_FROM_BYTES);
     let decay_ms = DECAY_MS_MAX.saturating_mul(known) / DECAY_MS_MAX_FROM_BYTES;
     let decay_ms = isize::try_from(decay_ms).unwrap_or(isize::MAX);
+    // The arena of large allocations gives pages back at once only if it is made before there is
+    // a background thread.
+    drop(black_box(Vec::<u8>::with_capacity(LARGE_BYTES)));
     // Without this thread an arena that nobody uses keeps its pages.
     let _ = background_thread::write(true);
     let _ = b"arenas.dirty_decay_ms\0".name().write(decay_ms);
-    // The arena of large allocations gives back at once, and goes on to.
     for_each_arena(|arena| {
         if arena.read().is_ok_and(|now: isize| now > decay_ms) {
             let _ = arena.write(decay_ms);
