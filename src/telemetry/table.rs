@@ -123,7 +123,7 @@ theme! {
     BYTES = Kind::Gauge, "bolide_storage_bytes", "bytes", [CONTAINER, KIND],
         "Bytes by what they are: stored items, removed ones whose space is not back yet, sorted files, journal, write buffers.";
     READY = Kind::Gauge, "bolide_ready", "boolean", [],
-        "1 while `/ready` answers 200; 0 while the node starts, stops, was drained, lacks the catalog's quorum, or no shard here can serve.";
+        "1 while /ready answers 200; 0 while the node starts, stops, was drained, lacks the catalog's quorum, or no shard here can serve.";
     SHARDS = Kind::Gauge, "bolide_shards", "shards", [CONTAINER, STATE],
         "Shards by what they can do: serve, no writes while the disk is full, no writes until a restart (poisoned), nothing (down), no writes for want of a leader (leaderless).";
     RECOVERY = Kind::Gauge, "bolide_shard_recovery_seconds", "seconds", [CONTAINER],
