@@ -46,6 +46,7 @@ fn counters() -> Option<(ThreadLocal<u64>, ThreadLocal<u64>)> {
 /// Memory that one thread takes and another gives back makes the number of a single thread
 /// negative or large; the sum over the turns of one piece of work is right as long as that work
 /// frees its own memory only.
+#[inline]
 pub fn net_bytes() -> Option<i64> {
     COUNTERS.with(|counters| {
         let (allocated, deallocated) = (*counters)?;

@@ -170,6 +170,7 @@ impl QueryMeter {
     }
 
     /// Does work whose memory is not the query's.
+    #[inline]
     pub fn outside<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = net_bytes();
         let done = work();
@@ -207,6 +208,7 @@ impl QueryMeter {
     }
 
     /// Fails when the query holds too much with `more_bytes` that it is about to take.
+    #[inline]
     pub fn check_memory(&self, more_bytes: usize) -> Result<()> {
         let wanted = self.held().saturating_add(more_bytes);
         if wanted <= self.granted.load(Relaxed) {

@@ -508,6 +508,7 @@ impl Run {
             budget,
         };
         let meter = Arc::clone(&self.meter);
+        let counts = meter.counts();
         let mut reader = Reader::new(&self.query, &meter);
         let mut candidates = meter.outside(|| Candidates::open(view, &ask))?;
         meter.set_selection(candidates.held_bytes());
@@ -536,7 +537,7 @@ impl Run {
                 Mode::Gone => Taken::AllDone,
             };
             meter.set_selection(candidates.held_bytes());
-            if !meter.counts() {
+            if !counts {
                 meter.set_estimate(self.estimated_bytes());
             }
             meter.check_memory(0)?;
