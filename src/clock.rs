@@ -1,10 +1,11 @@
 //! The one door to time. `_ts` and expiry come from here, and it never goes backwards, not even over a restart.
 
+mod jump_guard;
+mod keeper;
 pub mod kept_floor;
 
 use std::{
-    fs, io,
-    path::{Path, PathBuf},
+    fmt,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicI64, Ordering},
@@ -12,7 +13,11 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use tracing::{error, warn};
+use sha2::{Digest as _, Sha256};
+use tracing::warn;
+
+use jump_guard::{JumpGuard, Verdict};
+pub use keeper::ClockKeeper;
 
 /// Whole seconds since the epoch. A node has one of its own; in a cluster each group that it has a replica of has another, because its time is what its members agree on.
 #[derive(Clone)]
@@ -29,6 +34,8 @@ struct Machine {
     /// The highest second that anybody was told by any of them.
     issued: AtomicI64,
     purging_paused: AtomicBool,
+    /// Whether the stored second could not be read.
+    has_lost_floor: bool,
     /// Absent for clocks that a test drives.
     guard: Option<Mutex<JumpGuard>>,
     started: Instant,
@@ -87,24 +94,85 @@ enum Source {
     Manual(AtomicI64),
 }
 
+/// What a node knows of the time when it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Nothing: its data folder is new. The wall clock is trusted.
+    New,
+    /// The second that was stored last.
+    At(i64),
+    /// The stored second cannot be read. The wall clock is suspect.
+    Lost,
+}
+
+/// Why nothing may be destroyed on the word of the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suspicion {
+    /// The wall clock is ahead of where it should be.
+    Ahead { seconds: i64, hold_left: Duration },
+    /// The time already issued is ahead of the wall clock.
+    Behind { seconds: i64 },
+}
+
+impl Suspicion {
+    /// Returns how many seconds the time must still last to be believed.
+    pub fn trusted_in_seconds(self) -> Option<u64> {
+        match self {
+            Self::Ahead { hold_left, .. } => Some(hold_left.as_secs()),
+            Self::Behind { seconds } => u64::try_from(seconds).ok(),
+        }
+    }
+}
+
+impl fmt::Display for Suspicion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ahead { seconds, .. } => {
+                write!(
+                    f,
+                    "the machine's clock is {seconds} s ahead of the trusted time"
+                )
+            }
+            Self::Behind { seconds } => {
+                write!(
+                    f,
+                    "the machine's clock is {seconds} s behind the time already issued"
+                )
+            }
+        }
+    }
+}
+
 impl Clock {
-    /// The machine's clock, not before `floor`, guarded against jumps.
-    pub fn system(floor: i64, bound: Duration, hold: Duration) -> Self {
-        let guard = JumpGuard::new(bound, hold, wall_seconds(), Duration::ZERO);
-        Self::from_source(Source::System, floor, Some(Mutex::new(guard)))
+    /// The machine's clock, not before what a node knows at start, guarded against jumps.
+    pub fn system(start: Start, bound: Duration, hold: Duration) -> Self {
+        let (floor, expected) = match start {
+            Start::New => (0, wall_seconds()),
+            Start::At(second) => (second, second),
+            Start::Lost => (0, 0),
+        };
+        let guard = JumpGuard::new(bound, hold, expected, Duration::ZERO);
+        let lost = start == Start::Lost;
+        Self::from_source(Source::System, floor, lost, Some(Mutex::new(guard)))
     }
 
     /// A clock that a test drives by hand.
     pub fn manual(now: i64) -> Self {
-        Self::from_source(Source::Manual(AtomicI64::new(now)), now, None)
+        Self::from_source(Source::Manual(AtomicI64::new(now)), now, false, None)
     }
 
-    fn from_source(source: Source, floor: i64, guard: Option<Mutex<JumpGuard>>) -> Self {
+    fn from_source(
+        source: Source,
+        floor: i64,
+        has_lost_floor: bool,
+        guard: Option<Mutex<JumpGuard>>,
+    ) -> Self {
         Self {
             machine: Arc::new(Machine {
                 source,
                 issued: AtomicI64::new(floor),
                 purging_paused: AtomicBool::new(false),
+                has_lost_floor,
                 guard,
                 started: Instant::now(),
             }),
@@ -186,56 +254,85 @@ impl Clock {
         self.machine.purging_paused.store(paused, Ordering::Relaxed);
     }
 
-    /// Whether the clock is suspect, so that nothing may be destroyed on its word. Reads both clocks, so that no
+    /// Returns whether the clock is suspect, so that nothing may be destroyed on its word. Reads both clocks, so that no
     /// jump slips through between two looks.
     pub fn purging_paused(&self) -> bool {
-        if let Some(guard) = &self.machine.guard
-            && let Ok(mut guard) = guard.lock()
-        {
-            let verdict = guard.observe(wall_seconds(), self.machine.started.elapsed());
-            // After a jump that was taken back, the time already issued is still ahead.
-            let ahead_seconds = self.issued() - wall_seconds();
-            let suspect = ahead_seconds > whole_seconds(guard.bound);
-            drop(guard);
-            self.heed(if suspect {
-                Verdict::Suspect { ahead_seconds }
-            } else {
-                verdict
-            });
+        if self.machine.guard.is_some() {
+            self.heed(self.suspicion());
         }
         self.machine.purging_paused.load(Ordering::Relaxed)
     }
 
-    fn heed(&self, verdict: Verdict) {
-        let paused = match verdict {
-            Verdict::Suspect { .. } => true,
-            Verdict::Steady | Verdict::Settled => false,
+    /// The first look: says nothing, because the caller knows more.
+    fn purging_paused_at_start(&self) -> bool {
+        let suspect = self.suspicion().is_some();
+        let known = &self.machine.purging_paused;
+        if suspect && !known.swap(true, Ordering::Relaxed) {
+            crate::telemetry::expiry::clock_jumped();
+        }
+        suspect
+    }
+
+    /// Returns why the clock is suspect, if it is.
+    pub fn suspicion(&self) -> Option<Suspicion> {
+        let Some(guard) = &self.machine.guard else {
+            // A test says so.
+            let paused = self.machine.purging_paused.load(Ordering::Relaxed);
+            return paused.then_some(Suspicion::Behind { seconds: 0 });
         };
-        if self.machine.purging_paused.swap(paused, Ordering::Relaxed) == paused {
-            return;
+        let mut guard = guard.lock().ok()?;
+        let (wall, monotonic) = (wall_seconds(), self.machine.started.elapsed());
+        let verdict = guard.observe(wall, monotonic);
+        // After a jump that was taken back, the time already issued is still ahead.
+        let behind = self.issued() - wall;
+        if behind > guard.bound_seconds() {
+            return Some(Suspicion::Behind { seconds: behind });
         }
         match verdict {
-            Verdict::Suspect { ahead_seconds } => {
-                crate::telemetry::expiry::clock_jumped();
-                warn!(
-                    ahead_seconds,
-                    "the clock jumped forward; purging is paused until it is confirmed or has lasted"
-                );
-            }
-            Verdict::Steady | Verdict::Settled => {
-                warn!("the clock is trusted again; purging goes on")
-            }
+            Verdict::Suspect { ahead_seconds } => Some(Suspicion::Ahead {
+                seconds: ahead_seconds,
+                hold_left: guard.hold_left(monotonic).unwrap_or_default(),
+            }),
+            Verdict::Steady | Verdict::Settled => None,
         }
     }
 
-    /// The operator's word that the time is right.
+    fn heed(&self, suspicion: Option<Suspicion>) {
+        let paused = suspicion.is_some();
+        if self.machine.purging_paused.swap(paused, Ordering::Relaxed) == paused {
+            return;
+        }
+        match suspicion {
+            Some(suspicion) => {
+                crate::telemetry::expiry::clock_jumped();
+                warn!(
+                    now = %date(wall_seconds()), issued = %date(self.issued()), %suspicion,
+                    "the clock jumped; purging is paused until the time is confirmed or has lasted"
+                );
+            }
+            None => warn!("the clock is trusted again; purging goes on"),
+        }
+    }
+
+    /// The operator's word that the machine's clock is right.
     pub fn confirm(&self) {
         if let Some(guard) = &self.machine.guard
             && let Ok(mut guard) = guard.lock()
         {
             guard.confirm(wall_seconds(), self.machine.started.elapsed());
         }
-        self.heed(Verdict::Settled);
+        self.heed(self.suspicion());
+    }
+
+    /// Returns whether the stored second could not be read at start, so that the shards' newest writes stand in for it.
+    pub fn has_lost_floor(&self) -> bool {
+        self.machine.has_lost_floor
+    }
+
+    /// Returns what the machine's clock shows, which may go back. Dates of signatures are held against this: whoever signs
+    /// reads a clock that is set right after a jump, too.
+    pub fn wall_seconds(&self) -> i64 {
+        self.source_seconds()
     }
 
     /// How long ago a second began; zero when it has not.
@@ -279,122 +376,32 @@ fn wall_seconds() -> i64 {
     whole_seconds(wall())
 }
 
-/// Notices when the wall clock runs away from the monotonic one.
-///
-/// A jump forward pauses purging until an operator confirms it or it has lasted: a broken clock must not destroy data.
-pub struct JumpGuard {
-    bound: Duration,
-    hold: Duration,
-    /// Wall seconds minus monotonic seconds, as trusted.
-    offset: i64,
-    suspect_since: Option<Duration>,
-}
-
-/// What the guard found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    Steady,
-    /// The wall clock is this many seconds ahead of where it should be.
-    Suspect {
-        ahead_seconds: i64,
-    },
-    /// A suspect jump has lasted long enough to be believed, or went away.
-    Settled,
-}
-
-impl JumpGuard {
-    pub fn new(bound: Duration, hold: Duration, wall: i64, monotonic: Duration) -> Self {
-        Self {
-            bound,
-            hold,
-            offset: wall - whole_seconds(monotonic),
-            suspect_since: None,
-        }
-    }
-
-    /// Takes one reading of both clocks.
-    pub fn observe(&mut self, wall: i64, monotonic: Duration) -> Verdict {
-        let offset = wall - whole_seconds(monotonic);
-        let ahead_seconds = offset - self.offset;
-        if ahead_seconds <= whole_seconds(self.bound) {
-            // Small corrections are followed, so that they do not add up to a jump.
-            self.offset = offset;
-            return if self.suspect_since.take().is_some() {
-                Verdict::Settled
-            } else {
-                Verdict::Steady
-            };
-        }
-        let since = *self.suspect_since.get_or_insert(monotonic);
-        if monotonic.saturating_sub(since) >= self.hold {
-            self.confirm(wall, monotonic);
-            return Verdict::Settled;
-        }
-        Verdict::Suspect { ahead_seconds }
-    }
-
-    /// An operator says that the time is right.
-    pub fn confirm(&mut self, wall: i64, monotonic: Duration) {
-        self.offset = wall - whole_seconds(monotonic);
-        self.suspect_since = None;
-    }
-}
-
 fn whole_seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Keeps a node's highest issued time on disk.
-pub struct ClockKeeper {
-    clock: Clock,
-    file: PathBuf,
-    stored: AtomicI64,
+/// Bytes of a digest that tell damage apart.
+const CHECKSUM_BYTES: usize = 8;
+
+/// Returns the first bytes of a text's SHA-256, in hexadecimal digits.
+fn checksum(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    let bytes = digest.iter().take(CHECKSUM_BYTES);
+    bytes.map(|byte| format!("{byte:02x}")).collect()
 }
 
-impl ClockKeeper {
-    /// Opens the clock of the data folder: it starts no earlier than the highest time that was ever issued there.
-    pub fn open(folder: &Path, bound: Duration, hold: Duration) -> io::Result<Self> {
-        let file = folder.join("clock");
-        let floor = match fs::read_to_string(&file) {
-            Ok(text) => text.trim().parse().map_err(|_| {
-                io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    format!("{} holds {text:?}, not a number of seconds", file.display()),
-                )
-            })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            Err(error) => return Err(error),
-        };
-        let wall = wall_seconds();
-        if floor > wall {
-            warn!(
-                behind_seconds = floor - wall,
-                "the machine's clock is behind the time already issued; waiting for it there"
-            );
-        }
-        Ok(Self {
-            clock: Clock::system(floor, bound, hold),
-            file,
-            stored: AtomicI64::new(floor),
-        })
-    }
+/// Returns a line of a small file: the text and its checksum.
+fn checked_line(text: &str) -> String {
+    format!("{text} {}\n", checksum(text))
+}
 
-    pub fn clock(&self) -> Clock {
-        self.clock.clone()
-    }
-
-    /// Keeps the highest issued time, so that the next start does not go back behind it. To be called about once a second, off the event
-    /// loop because it may write. A suspect time is not kept: a restart with a mended clock brings everything back.
-    pub fn store(&self) {
-        let issued = self.clock.issued();
-        if issued <= self.stored.load(Ordering::Relaxed) || self.clock.purging_paused() {
-            return;
-        }
-        let next = self.file.with_extension("next");
-        match fs::write(&next, issued.to_string()).and_then(|()| fs::rename(&next, &self.file)) {
-            Ok(()) => self.stored.store(issued, Ordering::Relaxed),
-            Err(error) => error!(%error, "the highest issued time could not be stored"),
-        }
+/// A second as people write it.
+fn date(second: i64) -> String {
+    let since_epoch = Duration::from_secs(u64::try_from(second).unwrap_or(0));
+    match UNIX_EPOCH.checked_add(since_epoch) {
+        // What follows is beyond the year 9999.
+        Some(time) if second < 253_402_300_800 => httpdate::fmt_http_date(time),
+        _ => format!("second {second}"),
     }
 }
 
@@ -413,31 +420,21 @@ mod tests {
     }
 
     #[test]
-    fn starts_no_earlier_than_the_time_issued_before_a_restart() {
-        let folder = tempfile::tempdir().unwrap();
-        let ahead = wall_seconds() + 1_000;
-        fs::write(folder.path().join("clock"), ahead.to_string()).unwrap();
-        let keeper = ClockKeeper::open(
-            folder.path(),
-            Duration::from_secs(60),
-            Duration::from_secs(300),
-        )
-        .unwrap();
-        assert_eq!(keeper.clock().now(), ahead);
+    fn signatures_are_judged_by_a_clock_that_goes_back() {
+        let clock = Clock::manual(100);
+        clock.set(3_700);
+        assert_eq!((clock.now(), clock.wall_seconds()), (3_700, 3_700));
+        clock.set(102);
+        assert_eq!((clock.now(), clock.wall_seconds()), (3_700, 102));
+        // In a cluster as well, whatever the nodes agree on.
+        clock.steer_by(Arc::new(AtomicI64::new(9_000_000)));
+        assert_eq!((clock.now(), clock.wall_seconds()), (9_000, 102));
     }
 
     #[test]
-    fn a_damaged_clock_file_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("clock"), "yesterday").unwrap();
-        let error = ClockKeeper::open(
-            folder.path(),
-            Duration::from_secs(60),
-            Duration::from_secs(300),
-        )
-        .err()
-        .unwrap();
-        assert!(error.to_string().contains("yesterday"), "{error}");
+    fn dates_that_nobody_can_write_are_shown_as_seconds() {
+        assert_eq!(date(0), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(date(i64::MAX), format!("second {}", i64::MAX));
     }
 
     #[test]
@@ -468,59 +465,5 @@ mod tests {
         offset.store(4_000_000, Ordering::Relaxed);
         assert_eq!((group.now(), clock.now()), (4_000, 3_000));
         assert_eq!(clock.issued(), 4_000, "that is what a restart begins with");
-    }
-
-    fn guard() -> JumpGuard {
-        JumpGuard::new(
-            Duration::from_secs(60),
-            Duration::from_secs(300),
-            1_000,
-            Duration::ZERO,
-        )
-    }
-
-    #[test]
-    fn a_jump_is_suspect_until_it_has_lasted() {
-        let mut guard = guard();
-        let seconds = Duration::from_secs;
-        assert_eq!(guard.observe(1_010, seconds(10)), Verdict::Steady);
-        assert_eq!(
-            guard.observe(1_111, seconds(11)),
-            Verdict::Suspect { ahead_seconds: 100 }
-        );
-        assert_eq!(
-            guard.observe(1_400, seconds(300)),
-            Verdict::Suspect { ahead_seconds: 100 }
-        );
-        assert_eq!(guard.observe(1_411, seconds(311)), Verdict::Settled);
-        assert_eq!(guard.observe(1_412, seconds(312)), Verdict::Steady);
-    }
-
-    #[test]
-    fn a_jump_that_is_taken_back_or_confirmed_settles() {
-        let mut guard = guard();
-        let seconds = Duration::from_secs;
-        assert!(matches!(
-            guard.observe(9_000, seconds(1)),
-            Verdict::Suspect { .. }
-        ));
-        assert_eq!(guard.observe(1_002, seconds(2)), Verdict::Settled);
-        assert!(matches!(
-            guard.observe(9_000, seconds(3)),
-            Verdict::Suspect { .. }
-        ));
-        guard.confirm(9_001, seconds(4));
-        assert_eq!(guard.observe(9_002, seconds(5)), Verdict::Steady);
-    }
-
-    #[test]
-    fn small_corrections_do_not_add_up_to_a_jump() {
-        let mut guard = guard();
-        for step in 1..100 {
-            assert_eq!(
-                guard.observe(1_000 + step * 31, Duration::from_secs(step as u64)),
-                Verdict::Steady
-            );
-        }
     }
 }

@@ -6,6 +6,7 @@ mod identity;
 mod membership;
 pub mod offline;
 mod privacy;
+mod stop;
 
 use std::{
     fs::{self, File},
@@ -16,12 +17,11 @@ use std::{
     time::Duration,
 };
 
-use actix::{Actor, Addr, Arbiter};
+use actix::{Actor, Arbiter};
 use arc_swap::ArcSwap;
 use hosts::check_host;
 use identity::DataFolder;
 use membership::{Joined, begin_catalog, is_member, join_cluster, taken_out};
-use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
     config::{ExitCode, LogFormat, Protocol, Settings},
     coordinator::{
         Coordinator,
-        actor::{CloseAll, Policy},
+        actor::Policy,
         meta::{Meta, Own, filled},
     },
     gateway::{
@@ -51,12 +51,18 @@ use crate::{
         host::{Admission, Groups, ShardHost},
         set_recent_documents_bytes_max,
     },
-    store::{SharedResources, watermarks::Watermarks},
+    store::{SharedResources, reserve::Reserve, watermarks::Watermarks},
     telemetry::{self, Exporter},
 };
 
 /// How often the clock is read and kept.
 const CLOCK_TICK: Duration = Duration::from_secs(1);
+
+/// How often it is looked whether a full disk has room for the reserve again.
+const RESERVE_TICK: Duration = Duration::from_secs(1);
+
+/// What the listeners may take beyond the time that requests have.
+const LISTENERS_MARGIN: Duration = Duration::from_secs(1);
 
 /// How often histograms are tidied.
 const METRICS_TICK: Duration = Duration::from_secs(1);
@@ -157,7 +163,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         Protocol::Http => None,
         Protocol::Https => Some(certificates(&settings)?.server_config()?),
     };
-    let clock = open_clock(&settings)?;
+    let clock = open_clock(&settings);
     let rest_listener = listen(&server.host, server.port)?;
     let health_listener = listen(&server.host, server.health_port)?;
     let health_port = port_of(&health_listener);
@@ -177,7 +183,11 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         }
         true => Some(join_cluster(&settings, data_folder, &watermarks, clock.clock()).await?),
     };
-    let coordinator = open_coordinator(&settings, &clock, watermarks, member.as_ref()).await?;
+    let reserve = open_reserve(&settings).await?;
+    watch_reserve(Arc::clone(&reserve));
+    let resources = SharedResources::new(&settings.storage).with_reserve(reserve);
+    let coordinator =
+        open_coordinator(&settings, &clock, watermarks, resources, member.as_ref()).await?;
     let host = coordinator.host();
     let table = coordinator.table();
     let meta = coordinator.meta();
@@ -252,32 +262,33 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         coordinator: coordinator.clone(),
         cluster: health_member.zip(meta),
     });
+    let mut signals =
+        stop::Signals::new().map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
     let ended = tokio::select! {
-        signal = wait_for_signal() => {
-            signal.map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
-            Ok(())
-        }
+        () = signals.next() => Ok(()),
         failure = ended_by_others(&settings, ends) => Err(failure),
     };
     info!("stopping");
     health.stopping();
-    rest.stop(Duration::from_secs(server.shutdown_seconds))
-        .await;
-    health_server.stop(Duration::ZERO).await;
-    if let Some(driver) = driver {
-        // Nothing is applied any more, and nobody waits for what is under way.
-        let _ = tokio::task::spawn_blocking(move || driver.stop()).await;
-    }
-    close(&coordinator, &clock).await;
-    let sealed = tokio::task::spawn_blocking(move || {
-        let sealed = log.map_or(Ok(()), |log| log.seal());
-        host.record(&table.load().catalog);
-        sealed
-    });
-    if let Ok(Err(failure)) = sealed.await {
-        warn!(%failure, "the Raft log could not be handed to the disk as a whole; its WAL has everything");
-    }
-    info!("stopped");
+    let shutdown = Duration::from_secs(server.shutdown_seconds);
+    let requests = async move {
+        rest.stop(shutdown).await;
+        health_server.stop(Duration::ZERO).await;
+    };
+    let closing = stop::Closing {
+        driver,
+        coordinator,
+        clock,
+        shutdown: shutdown + LISTENERS_MARGIN,
+        record: Box::new(move || {
+            let sealed = log.map_or(Ok(()), |log| log.seal());
+            host.record(&table.load().catalog);
+            if let Err(failure) = sealed {
+                warn!(%failure, "the Raft log could not be handed to the disk as a whole; its WAL has everything");
+            }
+        }),
+    };
+    stop::stop(requests, closing, signals).await?;
     ended
 }
 
@@ -364,19 +375,38 @@ fn port_of(listener: &TcpListener) -> u16 {
     listener.local_addr().map_or(0, |address| address.port())
 }
 
-fn open_clock(settings: &Settings) -> Result<Arc<ClockKeeper>, Failure> {
-    let folder = &settings.storage.data_path;
+fn open_clock(settings: &Settings) -> Arc<ClockKeeper> {
     let bound = Duration::from_secs(settings.ttl.clock_jump_bound_seconds);
     let hold = Duration::from_secs(settings.ttl.clock_jump_hold_seconds);
-    let clock = ClockKeeper::open(folder, bound, hold)
-        .map_err(|failure| Failure::data("cannot read the clock of", folder, &failure))?;
-    Ok(Arc::new(clock))
+    Arc::new(ClockKeeper::open(&settings.storage.data_path, bound, hold))
+}
+
+/// Sets disk space aside for purging. Waits for the disk.
+async fn open_reserve(settings: &Settings) -> Result<Arc<Reserve>, Failure> {
+    let (folder, megabytes) = (&settings.storage.data_path, settings.storage.reserve_mb);
+    let (folder, bytes) = (folder.clone(), megabytes.saturating_mul(1024 * 1024));
+    tokio::task::spawn_blocking(move || Reserve::open(&folder, bytes))
+        .await
+        .map_err(|failure| Failure::new(ExitCode::Failure, failure))
+}
+
+fn watch_reserve(reserve: Arc<Reserve>) {
+    actix::spawn(async move {
+        loop {
+            tokio::time::sleep(RESERVE_TICK).await;
+            if reserve.is_released() {
+                let reserve = Arc::clone(&reserve);
+                let _ = tokio::task::spawn_blocking(move || reserve.restore()).await;
+            }
+        }
+    });
 }
 
 async fn open_coordinator(
     settings: &Settings,
     clock: &ClockKeeper,
     watermarks: Arc<Watermarks>,
+    shared: SharedResources,
     joined: Option<&Joined>,
 ) -> Result<Coordinator, Failure> {
     let folder = settings.storage.data_path.clone();
@@ -387,7 +417,6 @@ async fn open_coordinator(
         shard_requests_max: settings.limits.shard_queue_max,
         node_bytes_max: settings.limits.node_inflight_bytes_max,
     };
-    let shared = SharedResources::new(&settings.storage);
     let groups = joined.map(|joined| {
         let member = Arc::clone(&joined.member);
         Groups {
@@ -544,23 +573,4 @@ fn watch_keys(keys: KeySource, every: Duration) {
             }
         }
     });
-}
-
-async fn wait_for_signal() -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
-}
-
-async fn close(coordinator: &Addr<Coordinator>, clock: &ClockKeeper) {
-    if coordinator.send(CloseAll).await.is_err() {
-        warn!(
-            "the coordinator was gone before its shards were closed; the journals have everything"
-        );
-    }
-    clock.store();
 }

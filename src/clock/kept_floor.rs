@@ -11,7 +11,9 @@ use std::{
     path::Path,
 };
 
-use super::Clock;
+use tracing::warn;
+
+use super::{Clock, checked_line, checksum};
 
 pub struct KeptFloor {
     file: File,
@@ -22,35 +24,63 @@ pub struct KeptFloor {
 }
 
 impl KeptFloor {
-    /// `None`: the system does not say when it was started.
-    pub fn open(folder: &Path, clock: &Clock) -> io::Result<Option<Self>> {
+    /// Opens the file `time` of a data folder. `None` when it cannot be opened, which is logged, or when the system does not say
+    /// when it was started.
+    pub fn open(folder: &Path, clock: &Clock) -> Option<Self> {
+        let path = folder.join("time");
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(folder.join("time"))?;
+        let opened = options.open(&path).inspect_err(|failure| {
+            warn!(
+                file = %path.display(), %failure,
+                "what other nodes say of the time cannot be kept for the next start; the stored second stands in for it"
+            );
+        });
+        let file = opened.ok()?;
         // Both clocks are read with nothing slow in between.
-        Ok(since_boot().map(|(boot, now)| Self {
+        since_boot().map(|(boot, now)| Self {
             file,
             boot,
             start_millis: now - clock.monotonic_millis(),
-        }))
+        })
     }
 
     /// What was kept, as milliseconds to add to the clock's monotonic ones.
     pub fn load(&self) -> Option<i64> {
         let mut bytes = [0; 128];
         let length = self.file.read_at(&mut bytes, 0).ok()?;
-        let text = std::str::from_utf8(bytes.get(..length)?).ok()?;
-        let (boot, offset) = text.trim_end().split_once(' ')?;
-        let offset: i64 = offset.trim_start().parse().ok()?;
+        let bytes = bytes.get(..length)?;
+        let kept = parse(bytes);
+        if kept.is_none() && !bytes.is_empty() {
+            warn!(
+                content = %String::from_utf8_lossy(bytes),
+                "what was kept of the time is damaged; the stored second stands in for it"
+            );
+        }
+        let (boot, offset) = kept?;
         (boot == self.boot).then(|| offset.saturating_add(self.start_millis))
     }
 
     /// In one write, which a process that is killed has made or has not.
     pub fn keep(&self, offset: i64) -> io::Result<()> {
         let offset = offset.saturating_sub(self.start_millis);
-        let text = format!("{} {offset:>20}\n", self.boot);
-        self.file.write_all_at(text.as_bytes(), 0)
+        let line = checked_line(&format!("{} {offset:>20}", self.boot));
+        self.file.write_all_at(line.as_bytes(), 0)
     }
+}
+
+/// The boot and the offset of a line, if it is whole. Earlier versions wrote no checksum.
+fn parse(bytes: &[u8]) -> Option<(&str, i64)> {
+    let line = std::str::from_utf8(bytes).ok()?.strip_suffix('\n')?;
+    let mut words = line.split_ascii_whitespace();
+    let (boot, offset) = (words.next()?, words.next()?.parse().ok()?);
+    if let Some(sum) = words.next() {
+        let text = line.strip_suffix(sum)?.strip_suffix(' ')?;
+        if words.next().is_some() || checksum(text) != sum {
+            return None;
+        }
+    }
+    Some((boot, offset))
 }
 
 /// The name of this life of the machine, and its monotonic clock in milliseconds.
@@ -73,7 +103,7 @@ mod tests {
     use std::fs;
 
     fn open(folder: &Path, clock: &Clock) -> KeptFloor {
-        KeptFloor::open(folder, clock).unwrap().unwrap()
+        KeptFloor::open(folder, clock).unwrap()
     }
 
     #[test]
@@ -100,5 +130,23 @@ mod tests {
         assert_eq!(open(folder.path(), &Clock::manual(0)).load(), None);
         fs::write(folder.path().join("time"), [0xff; 40]).unwrap();
         assert_eq!(open(folder.path(), &Clock::manual(0)).load(), None);
+    }
+
+    #[test]
+    fn every_damaged_byte_of_what_was_kept_is_noticed_and_none_keeps_a_node_from_starting() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::manual(0);
+        open(folder.path(), &clock).keep(7_000).unwrap();
+        let path = folder.path().join("time");
+        let whole = fs::read(&path).unwrap();
+        for bit in 0..whole.len() * 8 {
+            let mut damaged = whole.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(open(folder.path(), &clock).load(), None, "bit {bit}");
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(KeptFloor::open(folder.path(), &clock).is_none());
     }
 }

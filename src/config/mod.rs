@@ -111,6 +111,9 @@ pub struct Storage {
     /// Size of the journal above which buffers are written out: bounds the time of a restart.
     #[serde(deserialize_with = "checks::whole::<_, _, 1, 1_048_576>")]
     pub journal_mb_max: u64,
+    /// Disk space that is set aside so that expired items can be purged from a full disk; at most a sixteenth of the disk. 0: none.
+    #[serde(deserialize_with = "checks::whole::<_, _, 0, 1_048_576>")]
+    pub reserve_mb: u64,
 }
 
 /// Who may use the node.
@@ -308,6 +311,7 @@ impl Default for Storage {
             block_cache_mb: 0,
             write_buffer_mb: 0,
             journal_mb_max: 256,
+            reserve_mb: 32,
         }
     }
 }

@@ -39,6 +39,7 @@ use crate::{
         facts::ShardFacts,
         host::{ShardHandle, ShardHost},
         progress::index_progress,
+        suspect::suspect_time,
     },
     sql::ComputedProperties,
     store::descriptors,
@@ -105,11 +106,13 @@ impl Coordinator {
             let default = container.definition.default_ttl;
             let policy = &container.definition.indexing_policy;
             for shard in opened.iter().filter(|_| meta.is_none()) {
-                let rebuild = shard
-                    .view()
-                    .is_ok_and(|view| rebuilds(policy.mode, view.state().rules.default, default));
-                shard.catch_up_index(policy, rebuild);
-                shard.catch_up_default_ttl(default);
+                if shard.view().is_ok() {
+                    catch_up(shard, policy, default);
+                    continue;
+                }
+                let wanted = policy.clone();
+                let afterwards = Box::new(move |shard: &_| catch_up(shard, &wanted, default));
+                shard.open_when_possible(default, Some(policy), afterwards);
             }
             shards.insert(container.rid, opened);
         }
@@ -517,6 +520,13 @@ impl Handler<ReplaceContainer> for Coordinator {
         if shards.iter().any(lags) {
             broadcast.default = Some(default);
         }
+        if broadcast.default.is_some()
+            && before.default_ttl != DefaultTtl::Off
+            && let Some(suspicion) = self.clock().suspicion()
+            && shards.iter().any(|shard| shard.has_overdue())
+        {
+            return refuse(suspect_time(suspicion));
+        }
         if let Err(error) =
             catalog.replace_container(&database, &id, definition, if_match.as_ref(), now)
         {
@@ -545,6 +555,15 @@ impl Handler<ReplaceContainer> for Coordinator {
         });
         AtomicResponse::new(Box::pin(future))
     }
+}
+
+/// Gives a shard that was just opened what the catalog has.
+fn catch_up(shard: &Arc<ShardHandle>, policy: &IndexingPolicy, default: DefaultTtl) {
+    let rebuild = shard
+        .view()
+        .is_ok_and(|view| rebuilds(policy.mode, view.state().rules.default, default));
+    shard.catch_up_index(policy, rebuild);
+    shard.catch_up_default_ttl(default);
 }
 
 /// A consistent index is built anew when time to live is switched on, a lazy one whenever it changes.
@@ -663,23 +682,6 @@ impl Handler<ReplaceOffer> for Coordinator {
             Ok(()) => AtomicResponse::new(self.store(catalog)),
             Err(error) => refuse(error),
         }
-    }
-}
-
-/// Finishes what is under way in every shard and lets go of the files.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct CloseAll;
-
-impl Handler<CloseAll> for Coordinator {
-    type Result = ResponseFuture<()>;
-
-    fn handle(&mut self, _: CloseAll, _: &mut Self::Context) -> Self::Result {
-        let shards = self.shards.drain().flat_map(|(_, shards)| shards);
-        let shards: Vec<_> = shards.flat_map(|shard| shard.with_parts()).collect();
-        Box::pin(async move {
-            join_all(shards.iter().map(|shard| shard.close())).await;
-        })
     }
 }
 

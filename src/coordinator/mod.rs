@@ -4,6 +4,7 @@
 pub mod actor;
 pub mod catalog_file;
 pub mod check;
+pub mod close;
 mod cluster_split;
 pub mod meta;
 pub mod moves;

@@ -257,7 +257,7 @@ fn authenticate(call: &Call<'_>, path: &ResourcePath<'_>) -> Result<Access> {
         call.request.method().as_str(),
         path,
         &headers,
-        call.worker.shared.clock.now(),
+        call.worker.shared.clock.wall_seconds(),
     )
 }
 

@@ -204,6 +204,7 @@ fn status(health: &Health) -> Told {
             "version": env!("CARGO_PKG_VERSION"),
             "now": clock.now(),
             "purgingPaused": clock.purging_paused(),
+            "clock": health.clock.status(),
             "containers": containers,
             "removed": removed_status(&running.host),
         }),

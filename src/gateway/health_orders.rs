@@ -218,8 +218,9 @@ async fn check_cluster(node: &Running) -> Result<Told> {
 
 /// Confirms that a jump of the clock is right.
 fn confirm_clock(health: &Health) -> Told {
-    health.clock.clock().confirm();
-    Told::json(200, &json!({"purgingPaused": false}))
+    let clock = health.clock.clock();
+    clock.confirm();
+    Told::json(200, &json!({"purgingPaused": clock.purging_paused()}))
 }
 
 #[cfg(test)]

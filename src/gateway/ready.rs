@@ -4,7 +4,10 @@ use serde_json::{Value, json};
 
 use super::health::{Health, Running};
 use crate::{
-    shard::host::{Leader, ShardHandle},
+    shard::{
+        host::{Leader, ShardHandle},
+        view::Shortage,
+    },
     telemetry::labels::ShardCondition,
 };
 
@@ -187,6 +190,7 @@ pub fn condition(shard: &ShardHandle) -> (ShardCondition, Option<String>) {
     if let Err(error) = view.check_writable() {
         let condition = match view.poisoned() {
             Some(_) => ShardCondition::Poisoned,
+            None if view.shortage() == Some(Shortage::Descriptors) => ShardCondition::NoDescriptors,
             None => ShardCondition::DiskFull,
         };
         return (condition, Some(error.message));

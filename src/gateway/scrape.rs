@@ -36,6 +36,9 @@ pub fn observe(table: Option<&RoutingTable>, clock: &Clock, host: Option<&ShardH
     table::PAUSED
         .gauge(&[])
         .set(f64::from(u8::from(clock.purging_paused())));
+    table::CLOCK_FILE_DAMAGED
+        .gauge(&[])
+        .set(f64::from(u8::from(clock.has_lost_floor())));
     process::observe();
     let mut containers: BTreeMap<&str, Totals> = BTreeMap::new();
     for route in table.into_iter().flat_map(RoutingTable::routes) {

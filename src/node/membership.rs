@@ -105,10 +105,8 @@ impl Clocks for NodeClocks {
 }
 
 /// Keeps the time that the node agrees on with others, from where it was in its earlier life on.
-fn timekeeper(settings: &Settings, clock: &Clock, node: NodeId) -> Result<Timekeeper, Failure> {
-    let folder = &settings.storage.data_path;
-    let kept = KeptFloor::open(folder, clock)
-        .map_err(|failure| Failure::data("cannot keep the time in", folder, &failure))?;
+fn timekeeper(settings: &Settings, clock: &Clock, node: NodeId) -> Timekeeper {
+    let kept = KeptFloor::open(&settings.storage.data_path, clock);
     let stored = Some(clock.issued()).filter(|second| *second > 0);
     let stored = stored.map(|second| second.saturating_mul(1_000) - clock.monotonic_millis());
     let floor = kept.as_ref().and_then(KeptFloor::load).max(stored);
@@ -121,7 +119,7 @@ fn timekeeper(settings: &Settings, clock: &Clock, node: NodeId) -> Result<Timeke
     };
     let time = Timekeeper::new(Box::new(clocks), node, floor);
     clock.steer_by(time.offset(GroupId::META));
-    Ok(time)
+    time
 }
 
 /// A number and an address that a cluster has given, as they are kept in the data folder.
@@ -401,7 +399,7 @@ pub async fn join_cluster(
     };
     let (log, snapshots) = open_logs(settings, watermarks)?;
     let (asked, sent_on) = mpsc::channel(SENT_ON_MAX);
-    let time = Arc::new(timekeeper(settings, &clock, node)?);
+    let time = Arc::new(timekeeper(settings, &clock, node));
     let coordinator = Arc::new(OnceLock::<Addr<Coordinator>>::new());
     let (commander, doorkeeper) = (Arc::clone(&coordinator), Arc::clone(&coordinator));
     let admitting = Arc::new(OnceLock::<Arc<Member>>::new());

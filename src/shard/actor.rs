@@ -21,6 +21,7 @@ use super::{
     replica::{Replica, ReplicatedLog},
     split_work::{ClearWork, Holding},
     state::ShardState,
+    suspect::suspect_time,
     transaction::{Action, Operation, Transaction},
     view::ShardView,
     weight::Weight,
@@ -119,6 +120,8 @@ pub struct Shard {
     /// Whether it is being cut in two.
     pub(super) holding: Holding,
     pub(super) closing: Option<oneshot::Sender<()>>,
+    /// Changes of the default that must not be made at a suspect time.
+    pub(super) waits_for_time: Vec<ChangeDefaultTtl>,
     /// Runs when the actor goes away, in order or by a panic.
     farewell: Farewell,
 }
@@ -181,6 +184,7 @@ impl Shard {
             clearer: ClearWork::default(),
             holding: Holding::No,
             closing: None,
+            waits_for_time: Vec::new(),
             farewell,
         }
     }
@@ -191,8 +195,14 @@ impl Shard {
         self
     }
 
-    /// Whether writes are taken at all.
+    /// Fails when users may not write.
     pub(super) fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        self.view.check_reserve()
+    }
+
+    /// Fails when nothing can be written at all.
+    pub(super) fn check_open(&self) -> Result<()> {
         if self.closing.is_some() {
             return Err(Error::unavailable("the shard is closing"));
         }
@@ -200,7 +210,7 @@ impl Shard {
             return Err(Error::unavailable("the shard is being split; try again"));
         }
         self.place.check()?;
-        self.view.check_writable()
+        self.view.check_open()
     }
 
     pub(super) fn decide(&mut self, request: Perform) {
@@ -343,9 +353,10 @@ impl Shard {
         });
     }
 
-    /// Looks whether a full disk has room again. The engine must then be opened anew, and the actor with it.
+    /// Looks whether a full disk has room again, or whether there are descriptors again. The engine must then be opened anew, and the
+    /// actor with it.
     fn probe_disk(&mut self, context: &mut Context<Self>) {
-        if !self.view.disk_full()
+        if self.view.shortage().is_none()
             || self.view.poisoned().is_some()
             || self.committing
             || self.closing.is_some()
@@ -355,7 +366,7 @@ impl Shard {
         match self.view.engine.probe() {
             Ok(()) => context.stop(),
             Err(failure) => {
-                debug!(range = self.view.facts.range_id, %failure, "the disk is still full")
+                debug!(range = self.view.facts.range_id, %failure, "the engine cannot be opened anew yet")
             }
         }
     }
@@ -397,6 +408,7 @@ impl Actor for Shard {
                 shard.purge(context);
                 shard.tick_index(context);
                 shard.clear(context);
+                shard.change_held_defaults(context);
             });
         });
     }
@@ -414,8 +426,17 @@ impl Handler<ChangeDefaultTtl> for Shard {
     type Result = ();
 
     fn handle(&mut self, request: ChangeDefaultTtl, context: &mut Self::Context) {
-        if let Err(error) = self.check_writable() {
+        if let Err(error) = self.check_open() {
             let _ = request.reply.send(Err(error));
+            return;
+        }
+        if let Some(suspicion) = self.holds_default(request.default) {
+            if self.place.is_replica() {
+                // Whoever leads is told again.
+                let _ = request.reply.send(Err(suspect_time(suspicion)));
+            } else {
+                self.waits_for_time.push(request);
+            }
             return;
         }
         if self.decided.rules.default != request.default {

@@ -182,7 +182,7 @@ pub(super) fn commit(
         }
         Err(error) => {
             // Poisoned before the first client hears of it: what comes next must not be acknowledged.
-            if !matches!(error, EngineError::Full(_)) {
+            if !error.heals() {
                 poison(view, &error);
             }
             let failure = Error::from(error.clone());

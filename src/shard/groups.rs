@@ -10,6 +10,7 @@ use super::{
     commit::Group,
     split_work::{ClearWork, Holding},
     state::ShardState,
+    view::Shortage,
 };
 use crate::{model::error::Error, store::EngineError};
 
@@ -175,8 +176,11 @@ impl Shard {
         } else {
             error!(%container, range, %failure, "commit failed");
         }
-        self.view
-            .set_disk_full(matches!(failure, EngineError::Full(_)));
+        let shortage = Shortage::of(failure);
+        self.view.set_shortage(shortage);
+        if shortage == Some(Shortage::Disk) {
+            self.view.engine.reserve.release();
+        }
         let number = self.next.number;
         let dropped = std::mem::replace(
             &mut self.next,

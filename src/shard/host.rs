@@ -3,6 +3,7 @@
 pub mod folders;
 mod handle;
 mod perform;
+mod reopen;
 
 use std::{
     collections::HashSet,
@@ -22,6 +23,7 @@ use tracing::{error, warn};
 use folders::{ShardFolders, swap_folder};
 use handle::closed;
 pub use perform::Changes;
+use reopen::reopen;
 
 use super::{
     actor::{ChangeDefaultTtl, Close, Farewell, Shard, Wake},
@@ -29,7 +31,7 @@ use super::{
     replica::{self, Replica},
     split,
     state::ShardState,
-    view::{Counters, ShardView},
+    view::ShardView,
 };
 use crate::{
     clock::Clock,
@@ -52,8 +54,6 @@ use crate::{
 
 /// How often it is looked whether the last reader has let go of an engine.
 const REOPEN_POLL: Duration = Duration::from_millis(1);
-/// How often it is looked whether a full disk has room again.
-const FULL_DISK_POLL: Duration = Duration::from_secs(1);
 
 /// Bounds on what may be under way.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +97,10 @@ pub struct ShardHandle {
     link: ArcSwap<Link>,
     /// Set when the shard is closed for good, so that no rebuild brings it back.
     closed: AtomicBool,
+    /// Whether the shard could not be opened for want of something that may come back.
+    starved: AtomicBool,
+    /// Held while the engine is opened late, so that its files are not removed meanwhile.
+    opening: Arc<Mutex<()>>,
     requests_under_way: AtomicUsize,
     /// There in a cluster only.
     replica: OnceLock<Arc<Replica>>,
@@ -202,16 +206,25 @@ impl ShardHost {
         while self.leaving().contains(&group_of(&facts)) {
             std::thread::sleep(REOPEN_POLL);
         }
-        let opened = self
-            .take_fetched(&facts)
-            // All replicas begin the same, whenever they begin; the first leader gives the shard what the catalog says.
-            // One that is missing is filled by the others.
-            .and_then(|()| match is_blank(&self.shard_folder(&facts))? {
-                true => self.make_engine(&facts).map(drop),
-                false => Ok(()),
-            })
-            .and_then(|()| self.open_view(&facts, DefaultTtl::Off, None));
-        self.start(facts, begin, replicas, opened)
+        // All replicas begin the same, whenever they begin; the first leader gives the shard what the catalog says.
+        let opened = self.open_stored(&facts, DefaultTtl::Off, None);
+        let handle = self.start(facts, begin, replicas, opened);
+        handle.open_when_possible(DefaultTtl::Off, None, Box::new(|_| ()));
+        handle
+    }
+
+    fn open_stored(
+        &self,
+        facts: &ShardFacts,
+        default: DefaultTtl,
+        policy: Option<&IndexingPolicy>,
+    ) -> Result<Arc<ShardView>, EngineError> {
+        self.take_fetched(facts)?;
+        // A replica that is missing is filled by the others.
+        if self.groups.is_some() && is_blank(&self.shard_folder(facts))? {
+            drop(self.make_engine(facts)?);
+        }
+        self.open_view(facts, default, policy)
     }
 
     /// A shard of which other nodes have replicas.
@@ -250,13 +263,7 @@ impl ShardHost {
         let starting = Link::Down(Error::unavailable("the shard is starting"));
         let handle = self.handle(facts, begin, replicas, starting);
         match opened {
-            Ok(view) => {
-                start_actor(&handle, Arc::clone(&view));
-                // A crash may have come between the split of a shard and the making of its parts.
-                if let Err(failure) = handle.part(&view) {
-                    handle.fail(&failure);
-                }
-            }
+            Ok(view) => start_opened(&handle, view),
             Err(failure) => handle.fail(&failure),
         }
         handle
@@ -274,6 +281,8 @@ impl ShardHost {
             host: Arc::clone(self),
             link: ArcSwap::from_pointee(link),
             closed: AtomicBool::new(false),
+            starved: AtomicBool::new(false),
+            opening: Arc::default(),
             requests_under_way: AtomicUsize::new(0),
             replica: OnceLock::new(),
             begin,
@@ -341,7 +350,12 @@ impl ShardHost {
             None => begin(&engine, facts, default, policy)?,
         };
         let clock = match &self.groups {
-            None => self.clock.clone(),
+            None => {
+                if self.clock.has_lost_floor() {
+                    self.clock.raise(state.ts);
+                }
+                self.clock.clone()
+            }
             Some(groups) => {
                 let clock = self.clock.of_group(groups.time.offset(group_of(facts)));
                 // Not behind the log, whatever the nodes have heard of each other by now.
@@ -433,6 +447,15 @@ pub fn group_of_range(container: ContainerRid, range: u32) -> GroupId {
     }
 }
 
+/// Starts the actor of a shard that was down until now.
+fn start_opened(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
+    start_actor(handle, Arc::clone(&view));
+    // A crash may have come between the split of a shard and the making of its parts.
+    if let Err(failure) = handle.part(&view) {
+        handle.fail(&failure);
+    }
+}
+
 /// Starts the actor of a shard on one of the arbiters, and again whenever it panics.
 fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     let weak = Arc::downgrade(handle);
@@ -500,13 +523,13 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     }
 }
 
-/// A shard actor is gone: it panicked, or it asks for a new engine because the old one met a full disk.
+/// A shard actor is gone: it panicked, or it asks for a new engine because the old one ran out of something.
 fn rebuild(handle: &Arc<ShardHandle>) {
     let Ok(view) = handle.view() else { return };
     view.counters.restarts.fetch_add(1, Ordering::Relaxed);
     let rebuilt = Arc::clone(handle);
     // Not here: this may run while a panic unwinds.
-    if view.disk_full() {
+    if view.shortage().is_some() {
         // Waits for the last reader and for the disk.
         std::thread::spawn(move || reopen(&rebuilt, view));
         return;
@@ -521,38 +544,4 @@ fn rebuild(handle: &Arc<ShardHandle>) {
         .host
         .arbiter()
         .spawn_fn(move || start_actor(&rebuilt, view));
-}
-
-/// Opens the engine anew: after a full disk it takes no writes any more. Whoever reads in between is told to try again.
-fn reopen(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
-    handle.link.store(Arc::new(Link::Down(Error::unavailable(
-        "the shard is being reopened after the disk was full; try again",
-    ))));
-    if let Some(replica) = handle.replica() {
-        replica.set_view(None);
-    }
-    let counted = release(view);
-    loop {
-        // The default and the policy are the stored ones: the shard is not new.
-        match handle.host.open_view(&handle.facts, DefaultTtl::Off, None) {
-            Ok(view) => {
-                view.counters.continue_from(&counted);
-                warn!(
-                    range = handle.facts.range_id,
-                    "the disk has room again; writes are taken"
-                );
-                return start_actor(handle, view);
-            }
-            Err(EngineError::Full(_)) => std::thread::sleep(FULL_DISK_POLL),
-            Err(failure) => return handle.fail(&failure),
-        }
-    }
-}
-
-/// Waits until the last reader has let go of an engine, and closes it. What it has counted.
-fn release(view: Arc<ShardView>) -> Arc<Counters> {
-    while Arc::strong_count(&view) > 1 {
-        std::thread::sleep(REOPEN_POLL);
-    }
-    Arc::clone(&view.counters)
 }

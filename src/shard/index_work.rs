@@ -80,7 +80,7 @@ impl Handler<ChangeIndex> for Shard {
     type Result = ();
 
     fn handle(&mut self, request: ChangeIndex, context: &mut Self::Context) {
-        if let Err(error) = self.check_writable() {
+        if let Err(error) = self.check_open() {
             let _ = request.reply.send(Err(error));
             return;
         }

@@ -160,7 +160,7 @@ impl Shard {
             return Some(logged.min(now));
         }
         // Something is due, but the log does not say so yet: an empty transaction does.
-        if now >= self.purger.next_due && self.check_writable().is_ok() && self.next.is_empty() {
+        if now >= self.purger.next_due && self.check_open().is_ok() && self.next.is_empty() {
             self.stage(now.max(self.decided.ts), Vec::new());
             self.commit(context);
         }

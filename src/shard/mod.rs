@@ -37,6 +37,7 @@ pub mod split;
 mod split_work;
 pub mod state;
 mod sums;
+pub mod suspect;
 pub mod transaction;
 pub mod view;
 mod weight;

@@ -19,6 +19,16 @@ pub struct Overdue {
 
 /// What is overdue in a shard now.
 pub fn overdue(view: &ShardView) -> Result<Overdue, EngineError> {
+    count(view, usize::MAX)
+}
+
+/// Returns whether anything is overdue in a shard now.
+pub fn is_any(view: &ShardView) -> Result<bool, EngineError> {
+    Ok(count(view, 1)?.items > 0)
+}
+
+/// Counts what is overdue, up to so many items of each lane.
+fn count(view: &ShardView, items_max: usize) -> Result<Overdue, EngineError> {
     let (state, now) = (view.state(), view.clock.now());
     let rules = &state.rules;
     let mut found = Overdue::default();
@@ -35,6 +45,9 @@ pub fn overdue(view: &ShardView) -> Result<Overdue, EngineError> {
         };
         if version.ttl == ItemTtl::Inherit {
             found.add(rules.next_due(Some(version.ts), None).unwrap_or(now));
+            if found.items >= items_max {
+                break;
+            }
         }
         scan.advance();
     }
@@ -43,7 +56,7 @@ pub fn overdue(view: &ShardView) -> Result<Overdue, EngineError> {
     let cursor = state.cursors.own;
     let from = keys::own_lane(cursor.due, cursor.position);
     let mut scan = view.engine.scan(&from, keys::OWN_LANE_END);
-    for _ in 0..COUNTED_MAX {
+    for _ in 0..COUNTED_MAX.min(items_max) {
         let place = scan.entry()?.and_then(|(key, _)| keys::own_lane_parts(key));
         let Some((due, _)) = place.filter(|(due, _)| *due <= horizon) else {
             break;

@@ -16,6 +16,8 @@ use crate::{store::keys, telemetry::requests};
 const COMPACT_DEAD_PERCENT: u64 = 25;
 /// Below this nobody misses the space.
 const COMPACT_DEAD_BYTES_MIN: u64 = 8 * 1024 * 1024;
+/// On a full disk every bit helps.
+const COMPACT_DEAD_BYTES_MIN_FULL: u64 = 64 * 1024;
 
 #[derive(Default)]
 pub(super) struct PurgeWork {
@@ -31,7 +33,12 @@ impl Shard {
     /// One slice of purging, if anything is due.
     pub(super) fn purge(&mut self, context: &mut Context<Self>) {
         let busy = self.purger.slice_started.is_some() || self.closing.is_some() || self.is_held();
-        if busy || self.view.clock.purging_paused() || self.view.poisoned().is_some() {
+        // An engine that has run out of something writes nothing until it is opened anew.
+        if busy
+            || self.view.shortage().is_some()
+            || self.view.clock.purging_paused()
+            || self.view.poisoned().is_some()
+        {
             return;
         }
         let Some(now) = self.purge_time(context) else {
@@ -136,8 +143,12 @@ impl Shard {
     /// Rewrites the files when enough of them is dead, so that the space comes back.
     pub(super) fn compact_if_worth_it(&mut self, context: &mut Context<Self>) {
         let state = self.view.state();
-        let worth_it = state.dead_bytes >= COMPACT_DEAD_BYTES_MIN
-            && state.dead_bytes * 100 >= (state.dead_bytes + state.bytes) * COMPACT_DEAD_PERCENT;
+        let worth_it = if self.view.engine.reserve.is_released() {
+            state.dead_bytes >= COMPACT_DEAD_BYTES_MIN_FULL
+        } else {
+            state.dead_bytes >= COMPACT_DEAD_BYTES_MIN
+                && state.dead_bytes * 100 >= (state.dead_bytes + state.bytes) * COMPACT_DEAD_PERCENT
+        };
         if self.purger.compacting || !worth_it {
             return;
         }

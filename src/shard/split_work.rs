@@ -140,7 +140,7 @@ impl Shard {
             || busy
             || self.is_held()
             || self.closing.is_some()
-            || self.view.check_writable().is_err()
+            || self.view.check_open().is_err()
         {
             return;
         }

@@ -488,9 +488,10 @@ impl From<EngineError> for Error {
     fn from(error: EngineError) -> Self {
         let kind = match error {
             EngineError::Full(_) => ErrorKind::InsufficientStorage,
-            EngineError::Io(_) | EngineError::Damaged(_) | EngineError::InUse(_) => {
-                ErrorKind::Unavailable
-            }
+            EngineError::Exhausted(_)
+            | EngineError::Io(_)
+            | EngineError::Damaged(_)
+            | EngineError::InUse(_) => ErrorKind::Unavailable,
         };
         Self::new(kind, error.to_string())
     }

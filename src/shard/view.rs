@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -45,8 +45,8 @@ pub struct ShardView {
     lsn: AtomicU64,
     /// Why writes are refused until the shard is opened again.
     poison: ArcSwapOption<Error>,
-    /// Set while the disk is full; writes are refused, reads and expiry go on.
-    disk_full: AtomicBool,
+    /// Why writes are refused while the engine waits to be opened anew; reads and expiry go on.
+    shortage: AtomicU8,
     pub counters: Arc<Counters>,
     /// Set while the engine also has items that are not in the shard's range.
     has_foreign: AtomicBool,
@@ -64,6 +64,36 @@ pub struct ShardView {
     pub(super) recent: Recent,
     /// The commit log's own: what is applied, and by which of the shard's owners.
     pub(super) applied: Mutex<Applied>,
+}
+
+/// What an engine can run out of, and get back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    Disk = 1,
+    Descriptors = 2,
+}
+
+impl Shortage {
+    /// What a failure of the engine is a shortage of, if it is one.
+    pub fn of(failure: &EngineError) -> Option<Self> {
+        match failure {
+            EngineError::Full(_) => Some(Self::Disk),
+            EngineError::Exhausted(_) => Some(Self::Descriptors),
+            EngineError::Io(_) | EngineError::Damaged(_) | EngineError::InUse(_) => None,
+        }
+    }
+
+    fn refusal(self) -> Error {
+        match self {
+            Self::Disk => Error::new(
+                ErrorKind::InsufficientStorage,
+                "the disk is full: writes are refused until there is room",
+            ),
+            Self::Descriptors => Error::unavailable(
+                "no file descriptor is left: writes are refused until there is one",
+            ),
+        }
+    }
 }
 
 /// By what readers judge expiry. While a change of the default is under way, an item is gone for them only if it is so before and
@@ -210,7 +240,7 @@ impl ShardView {
             lsn: AtomicU64::new(state.lsn),
             state: ArcSwap::from_pointee(state),
             poison: ArcSwapOption::empty(),
-            disk_full: AtomicBool::new(false),
+            shortage: AtomicU8::new(0),
             counters: Arc::default(),
             has_foreign: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
@@ -348,12 +378,18 @@ impl ShardView {
         self.poison.store(Some(Arc::new(error)));
     }
 
-    pub fn set_disk_full(&self, full: bool) {
-        self.disk_full.store(full, Ordering::Relaxed);
+    pub fn set_shortage(&self, shortage: Option<Shortage>) {
+        let code = shortage.map_or(0, |shortage| shortage as u8);
+        self.shortage.store(code, Ordering::Relaxed);
     }
 
-    pub fn disk_full(&self) -> bool {
-        self.disk_full.load(Ordering::Relaxed)
+    /// Returns what the engine has run out of; it takes no writes until it is opened anew.
+    pub fn shortage(&self) -> Option<Shortage> {
+        match self.shortage.load(Ordering::Relaxed) {
+            0 => None,
+            code if code == Shortage::Disk as u8 => Some(Shortage::Disk),
+            _ => Some(Shortage::Descriptors),
+        }
     }
 
     pub fn set_foreign(&self, has: bool) {
@@ -378,15 +414,27 @@ impl ShardView {
         self.poison.load().as_deref().cloned()
     }
 
+    /// Fails when users may not write.
     pub fn check_writable(&self) -> Result<()> {
-        if let Some(error) = self.poisoned() {
-            return Err(error);
+        self.check_open()?;
+        self.check_reserve()
+    }
+
+    /// Fails while the space that is set aside for purging is in use.
+    pub(super) fn check_reserve(&self) -> Result<()> {
+        match self.engine.reserve.is_released() {
+            true => Err(Shortage::Disk.refusal()),
+            false => Ok(()),
         }
-        if self.disk_full() {
-            let message = "the disk is full: writes are refused until there is room";
-            return Err(Error::new(ErrorKind::InsufficientStorage, message));
+    }
+
+    /// Fails when the engine takes no writes at all: purging and what the catalog asks for may use the reserve.
+    pub fn check_open(&self) -> Result<()> {
+        match (self.poisoned(), self.shortage()) {
+            (Some(error), _) => Err(error),
+            (None, Some(shortage)) => Err(shortage.refusal()),
+            (None, None) => Ok(()),
         }
-        Ok(())
     }
 
     /// Requests that wait for the actor to take them up.

@@ -19,7 +19,9 @@ use rocksdb::{
 pub use super::reading::{Entry, Pinned, Scan, Snapshot};
 use super::{
     damage::Damage,
-    index_entry, keys, seal,
+    index_entry, keys,
+    reserve::Reserve,
+    seal,
     sweeper::Sweepers,
     wal_check::{self, Expected},
 };
@@ -70,6 +72,8 @@ fn mebibytes(count: u64) -> usize {
 pub enum EngineError {
     /// The disk is full: heals when there is room.
     Full(String),
+    /// The process or the system is out of file descriptors: heals when there are some.
+    Exhausted(String),
     /// The disk or the file system failed: what was being written may or may not be there.
     Io(String),
     /// The files are damaged.
@@ -82,9 +86,20 @@ impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full(message) => write!(f, "the disk is full: {message}"),
+            Self::Exhausted(message) => write!(f, "no file descriptor is left: {message}"),
             Self::Io(message) => write!(f, "the disk failed: {message}"),
             Self::Damaged(message) => write!(f, "the files are damaged: {message}"),
             Self::InUse(message) => write!(f, "the data folder is in use: {message}"),
+        }
+    }
+}
+
+impl EngineError {
+    /// Returns whether the engine was told before it wrote anything, so that it can go on when there is room, or a descriptor.
+    pub fn heals(&self) -> bool {
+        match self {
+            Self::Full(_) | Self::Exhausted(_) => true,
+            Self::Io(_) | Self::Damaged(_) | Self::InUse(_) => false,
         }
     }
 }
@@ -96,6 +111,10 @@ impl From<rocksdb::Error> for EngineError {
         let message = error.to_string();
         if message.contains("No space left on device") || message.contains("Disk quota exceeded") {
             return Self::Full(message);
+        }
+        // Of the process, or of the whole system.
+        if message.contains("Too many open files") {
+            return Self::Exhausted(message);
         }
         if message.contains("lock hold by current process") || message.contains("While lock file") {
             return Self::InUse(message);
@@ -111,10 +130,16 @@ impl From<rocksdb::Error> for EngineError {
 
 impl From<io::Error> for EngineError {
     fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::StorageFull {
-            Self::Full(error.to_string())
-        } else {
-            Self::Io(error.to_string())
+        let exhausted = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+        let is_exhausted = exhausted
+            .iter()
+            .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::Full(error.to_string())
+            }
+            _ if is_exhausted => Self::Exhausted(error.to_string()),
+            _ => Self::Io(error.to_string()),
         }
     }
 }
@@ -125,6 +150,7 @@ pub struct SharedResources {
     cache: Cache,
     write_buffers: WriteBufferManager,
     settings: Storage,
+    reserve: Arc<Reserve>,
 }
 
 impl SharedResources {
@@ -146,6 +172,7 @@ impl SharedResources {
                 false,
             ),
             settings,
+            reserve: Arc::default(),
         }
     }
 
@@ -155,6 +182,15 @@ impl SharedResources {
             block_cache_mb: (settings.block_cache_mb / RAFT_LOG_CACHE_PART).max(1),
             ..settings.clone()
         })
+    }
+
+    /// With disk space that is set aside for purging.
+    pub fn with_reserve(self, reserve: Arc<Reserve>) -> Self {
+        Self { reserve, ..self }
+    }
+
+    pub fn reserve(&self) -> &Reserve {
+        &self.reserve
     }
 
     fn options(&self) -> Options {
@@ -313,6 +349,8 @@ pub struct Engine {
     reading: ReadOptions,
     /// What the rewriting of files drops.
     pub horizon: Arc<ExpiryHorizon>,
+    /// What is set aside on the disk for purging.
+    pub reserve: Arc<Reserve>,
 }
 
 impl Engine {
@@ -366,6 +404,7 @@ impl Engine {
             buffered: WriteOptions::default(),
             reading: ReadOptions::default(),
             horizon,
+            reserve: Arc::clone(&shared.reserve),
         })
     }
 

@@ -15,6 +15,7 @@ pub mod log_keys;
 mod manifest;
 mod reading;
 pub mod removed;
+pub mod reserve;
 pub mod seal;
 pub mod shard_id;
 mod sweeper;

@@ -93,6 +93,8 @@ closed_set! {
         Serving = "serving",
         /// Takes no writes until the disk has room.
         DiskFull = "disk_full",
+        /// Takes no writes until there are file descriptors.
+        NoDescriptors = "no_descriptors",
         /// Takes no writes until the node is restarted.
         Poisoned = "poisoned",
         /// Answers nothing.

@@ -89,9 +89,11 @@ theme! {
     PACER = Kind::Gauge, "bolide_expiry_pacer_ratio", "ratio", [CONTAINER],
         "Share of its time that the busiest purger may work: it rises with the lag and falls when users wait. 0 when nothing is due.";
     PAUSED = Kind::Gauge, "bolide_expiry_paused", "boolean", [],
-        "1 while purging is paused because the clock jumped.";
+        "1 while purging is paused because the clock is suspect.";
     CLOCK_JUMPS = Kind::Counter, "bolide_clock_jumps_total", "jumps", [],
-        "Forward jumps of the wall clock beyond the bound.";
+        "Jumps of the wall clock beyond the bound, a start far from the stored second included.";
+    CLOCK_FILE_DAMAGED = Kind::Gauge, "bolide_clock_file_damaged", "boolean", [],
+        "1 when the stored second could not be read at start.";
 }
 
 theme! {
@@ -125,7 +127,7 @@ theme! {
     READY = Kind::Gauge, "bolide_ready", "boolean", [],
         "1 while /ready answers 200; 0 while the node starts, stops, was drained, lacks the catalog's quorum, or no shard here can serve.";
     SHARDS = Kind::Gauge, "bolide_shards", "shards", [CONTAINER, STATE],
-        "Shards by what they can do: serve, no writes while the disk is full, no writes until a restart (poisoned), nothing (down), no writes for want of a leader (leaderless).";
+        "Shards by what they can do: serve, no writes while the disk is full or no file descriptor is left, no writes until a restart (poisoned), nothing (down), no writes for want of a leader (leaderless).";
     RECOVERY = Kind::Gauge, "bolide_shard_recovery_seconds", "seconds", [CONTAINER],
         "How long the slowest shard took to open, the replay of its journal included.";
     TORN_BYTES = Kind::Gauge, "bolide_shard_torn_bytes", "bytes", [CONTAINER],

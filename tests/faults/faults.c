@@ -5,6 +5,7 @@
  * FAULTS_TRIGGER  while this file exists, calls fail. It holds "<mode> [part of a path]":
  *                          sync   fsync and fdatasync fail with EIO
  *                          full   everything that needs room fails with ENOSPC
+ *                          hang   fsync and fdatasync wait until the file is gone
  *                        With a part of a path, only files whose path contains it are concerned.
  * FAULTS_SYNCS    every successful sync appends "<inode> <size>" here, so that a test can cut the files back to
  *                        what was durable, as a power cut may do.
@@ -27,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum mode { NONE, SYNC, FULL };
+enum mode { NONE, SYNC, FULL, HANG };
 
 static const char *setting(const char *name) {
     const char *value = getenv(name);
@@ -53,7 +54,7 @@ static enum mode triggered(char *part, size_t part_size) {
     char *space = strchr(text, ' ');
     snprintf(part, part_size, "%s", space ? space + 1 : "");
     if (space) *space = 0;
-    return !strcmp(text, "sync") ? SYNC : !strcmp(text, "full") ? FULL : NONE;
+    return !strcmp(text, "sync") ? SYNC : !strcmp(text, "full") ? FULL : !strcmp(text, "hang") ? HANG : NONE;
 }
 
 static int below_folder(const char *path) {
@@ -101,6 +102,7 @@ static void note_durable(int fd, unsigned long long inode, long long size) {
 static int sync_with(int fd, int (*next)(int)) {
     struct stat before;
     if (fd_fails(fd, SYNC)) return errno = EIO, -1;
+    while (fd_fails(fd, HANG)) usleep(10 * 1000);
     if (!setting("FAULTS_SYNCS") || fstat(fd, &before)) return next(fd);
     int result = next(fd);
     if (result == 0) note_durable(fd, before.st_ino, before.st_size);

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from email.utils import formatdate
 
 import pytest
 from azure.cosmos import PartitionKey, exceptions
@@ -36,8 +37,24 @@ def status(node):
 
 
 def stored_clock(node):
+    """The second of a line like 'bolide-clock 1 1790000000 0123456789abcdef'."""
     path = node.data / "clock"
-    return int(path.read_text()) if path.exists() else 0
+    return int(path.read_text().split()[2]) if path.exists() else 0
+
+
+def is_suspect(node):
+    return status(node)["purgingPaused"]
+
+
+def create_mortal(node, count, ttl):
+    items = container(node)
+    for n in range(count):
+        items.create_item({"id": f"mortal {n}", "pk": "p", "ttl": ttl})
+
+
+def wait_two_purger_ticks():
+    """In which a purger that is not paused would stir."""
+    time.sleep(1.5)
 
 
 def documents_stored(node):
@@ -91,8 +108,7 @@ def test_small_step_forward_expires_and_purges(node):
 
 def test_jump_forward_pauses_purging_until_it_is_confirmed(node):
     items = container(node)
-    for n in range(10):
-        items.create_item({"id": f"mortal {n}", "pk": "p", "ttl": 300})
+    create_mortal(node, 10, ttl=300)
     set_ahead(node, JUMP_SECONDS)
     # other work goes on and must not set the purger off
     items.create_item({"id": "stays", "pk": "p"})
@@ -111,8 +127,7 @@ def test_jump_forward_pauses_purging_until_it_is_confirmed(node):
 def jumped(node):
     """A node whose clock has jumped forward, over the deadline of ten items that are stored."""
     items = container(node)
-    for n in range(10):
-        items.create_item({"id": f"mortal {n}", "pk": "p", "ttl": 300})
+    create_mortal(node, 10, ttl=300)
     set_ahead(node, JUMP_SECONDS)
     items.create_item({"id": "stays", "pk": "p"})
     wait_until(lambda: status(node)["purgingPaused"], "the jump is noticed")
@@ -122,8 +137,7 @@ def jumped(node):
 def test_jump_that_is_taken_back_under_a_running_node_destroys_nothing(node):
     jumped(node)
     set_ahead(node, 0)
-    # Two ticks of the purger, in which it must not stir.
-    time.sleep(1.5)
+    wait_two_purger_ticks()
     assert status(node)["purgingPaused"], "the time already issued is still ahead"
     assert documents_stored(node) == 11
 
@@ -135,3 +149,140 @@ def test_clean_stop_during_a_jump_destroys_nothing(node):
     node.start()
     assert len(list(container(node).read_all_items())) == 11
     assert documents_stored(node) == 11
+
+
+# a start with a wrong clock
+
+
+def test_start_a_day_ahead_destroys_nothing_and_the_right_clock_brings_everything_back(node):
+    create_mortal(node, 20, ttl=3600)
+    container(node).create_item({"id": "stays", "pk": "p"})
+    wait_until(lambda: stored_clock(node) > 0, "the time is on disk")
+    node.stop()
+    stored = stored_clock(node)
+    set_ahead(node, 86_400)
+    node.start()
+    assert "far ahead of the stored time" in node.log()
+    assert "ahead" in status(node)["clock"]["suspect"]
+    assert node.metric("bolide_expiry_paused") == 1
+    assert documents_stored(node) == 21
+    wait_two_purger_ticks()
+    assert is_suspect(node)
+    assert documents_stored(node) == 21, "nothing was destroyed on the word of a clock that is wrong at start"
+    assert node.stop() == 0
+    assert stored_clock(node) == stored, "a suspect time is not kept"
+    set_ahead(node, 0)
+    node.start()
+    assert not is_suspect(node)
+    assert len(list(container(node).read_all_items())) == 21, "requests are accepted, and everything is there"
+
+
+def test_start_a_day_ahead_goes_on_purging_when_the_time_is_confirmed(node):
+    create_mortal(node, 5, ttl=3600)
+    node.stop()
+    set_ahead(node, 86_400)
+    node.start()
+    assert is_suspect(node)
+    date = formatdate(time.time() + 86_400, usegmt=True)
+    assert node.order("/clock/confirm", date=date).status == 200
+    wait_until(lambda: documents_stored(node) == 0, "the purge goes on after the time is confirmed")
+    assert not is_suspect(node)
+
+
+def test_start_far_behind_the_stored_second_stands_still_and_destroys_nothing(node):
+    before = container(node).create_item({"id": "before", "pk": "p", "ttl": 3600})
+    node.stop()
+    set_ahead(node, -700)
+    node.start()
+    assert is_suspect(node)
+    assert "behind the time already issued" in node.log()
+    date = formatdate(time.time() - 700, usegmt=True)
+    path = "/dbs/d/colls/c/docs"
+    headers = {"x-ms-documentdb-partitionkey": '["p"]'}
+    answer = node.raw("POST", path, headers=headers, body={"id": "after", "pk": "p"}, date=date)
+    assert answer.status == 201, answer
+    assert answer.json["_ts"] >= before["_ts"]
+
+
+def test_default_ttl_cannot_change_while_a_suspect_time_has_let_items_expire(node):
+    create_mortal(node, 3, ttl=3600)
+    node.stop()
+    set_ahead(node, 86_400)
+    node.start()
+    date = formatdate(time.time() + 86_400, usegmt=True)
+    definition = {"id": "c", "partitionKey": {"paths": ["/pk"], "kind": "Hash", "version": 2}, "defaultTtl": 7200}
+
+    def change():
+        return node.raw("PUT", "/dbs/d/colls/c", body=definition, date=date)
+
+    refused = change()
+    assert refused.status == 503, refused
+    assert "bolide clock confirm" in refused.message
+    assert "defaultTtl" in refused.message
+    node.stop()
+    set_ahead(node, 0)
+    node.start()
+    date = None
+    assert change().status == 200
+    assert len(list(container(node).read_all_items())) == 3, "no watermark was set by the wrong clock"
+
+
+# signatures
+
+
+def test_one_glitch_of_the_clock_locks_nobody_out(node):
+    items = container(node)
+    set_ahead(node, 3600)
+    glitch = node.raw("GET", "/dbs", date=formatdate(time.time() + 3600, usegmt=True))
+    assert glitch.status == 200, glitch
+    set_ahead(node, 0)
+    assert node.raw("GET", "/dbs").status == 200
+    items.create_item({"id": "afterwards", "pk": "p"})
+
+
+# the file
+
+
+def test_no_damage_of_the_clock_file_keeps_the_node_from_starting(node):
+    created = container(node).create_item({"id": "there", "pk": "p"})
+    wait_until(lambda: stored_clock(node) >= created["_ts"], "the time is on disk")
+    node.stop()
+    path = node.data / "clock"
+    whole = path.read_bytes()
+    # Every bit is tried by a unit test; here some of each field, with the process.
+    flips = [bytes(byte ^ (0x11 if at == place else 0) for at, byte in enumerate(whole)) for place in (0, 13, 18, 30)]
+    for content in [b"", b"yesterday", whole[:-5], *flips, None]:
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content)
+        node.start()
+        assert status(node)["clock"]["fileDamaged"], content
+        assert is_suspect(node), content
+        assert node.metric("bolide_clock_file_damaged") == 1
+        assert "the stored time is lost" in node.log()
+        assert status(node)["now"] >= created["_ts"]
+        assert node.raw("GET", "/dbs/d/colls/c/docs/there", headers={"x-ms-documentdb-partitionkey": '["p"]'}).status == 200
+        node.kill()
+    path.write_bytes(whole)
+    node.start()
+    assert status(node)["clock"]["fileDamaged"] is None
+
+
+def test_newest_write_is_the_floor_when_the_clock_file_is_lost(node):
+    set_ahead(node, 50)
+    before = container(node).create_item({"id": "before", "pk": "p"})
+    node.kill()
+    (node.data / "clock").write_text("")
+    set_ahead(node, 0)
+    node.start()
+    assert status(node)["now"] >= before["_ts"], "time does not go back behind what was written"
+
+
+def test_clock_file_of_an_earlier_version_is_read(node):
+    node.stop()
+    ahead = int(time.time()) + 30
+    (node.data / "clock").write_text(str(ahead))
+    node.start()
+    assert status(node)["clock"]["fileDamaged"] is None
+    assert status(node)["now"] >= ahead

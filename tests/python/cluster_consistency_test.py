@@ -194,6 +194,41 @@ def test_one_clock_that_is_wrong_is_outvoted(skewed_cluster):
         at(survivor).create_item({"id": "one", "pk": "a"})
 
 
+def documents_stored(node):
+    containers = node.health("/status").json["containers"]
+    return sum(shard.get("documents") or 0 for each in containers for shard in each["shards"])
+
+
+@pytest.mark.parametrize("wrong", [[3], [1, 2, 3]])
+def test_nodes_that_are_started_a_day_ahead_destroy_nothing(skewed_cluster, wrong):
+    nodes = skewed_cluster.nodes
+    made = make(nodes[1], default_ttl=-1)
+    for n in range(5):
+        made.create_item({"id": str(n), "pk": "a", "ttl": 3600})
+
+    def restart(seconds_ahead):
+        for number, node in nodes.items():
+            node.stop()
+            set_clock(node, seconds_ahead if number in wrong else 0)
+        for node in nodes.values():
+            node.spawn()
+        for node in nodes.values():
+            node.wait_ready()
+        skewed_cluster.wait_led()
+
+    wait_until(lambda: all(documents_stored(node) == 5 for node in nodes.values()), "all replicas have everything")
+    restart(86_400)
+    # Some ticks of the purger.
+    time.sleep(2)
+    for number in wrong:
+        assert nodes[number].health("/status").json["purgingPaused"], number
+    assert [documents_stored(node) for node in nodes.values()] == [5, 5, 5]
+    restart(0)
+    for node in nodes.values():
+        found = node.raw("GET", "/dbs/shop/colls/items/docs", KEY)
+        assert len(found.json["Documents"]) == 5, "time has not been dragged along"
+
+
 def checked(node):
     return node.order("/cluster/check", "GET").json
 

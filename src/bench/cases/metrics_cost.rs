@@ -19,7 +19,11 @@ pub fn micros_a_read() -> Option<f64> {
     let exporter = Exporter::install().ok()?;
     let worker = InFlight::of_a_new_worker();
     let series = ContainerSeries::of("bench", "reads");
-    let clock = crate::clock::Clock::system(0, std::time::Duration::MAX, std::time::Duration::MAX);
+    let clock = crate::clock::Clock::system(
+        crate::clock::Start::New,
+        std::time::Duration::MAX,
+        std::time::Duration::MAX,
+    );
     let round = |_| {
         let begun = Instant::now();
         for _ in 0..REQUESTS {

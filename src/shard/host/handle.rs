@@ -10,7 +10,11 @@ use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use super::{
-    Leader, Link, ShardHandle, ShardHost, folders::swap_folder, group_of, release, start_actor,
+    Leader, Link, ShardHandle, ShardHost,
+    folders::swap_folder,
+    group_of,
+    reopen::{Afterwards, open_when_possible, release},
+    start_actor,
 };
 use crate::{
     cluster::NodeId,
@@ -24,6 +28,7 @@ use crate::{
         facts::ShardFacts,
         index_work::ChangeIndex,
         leadership::{Follow, Lead},
+        overdue,
         replica::Replica,
         view::ShardView,
     },
@@ -64,12 +69,25 @@ impl ShardHandle {
             ..
         } = &self.facts;
         error!(%container, range = range_id, %failure, "shard cannot be opened");
-        let mut message = format!("partition key range {range_id} cannot be served: {failure}");
+        self.starved.store(failure.heals(), Ordering::SeqCst);
+        let mut error = Error::from(failure.clone());
+        error.message = format!("partition key range {range_id} cannot be served: {failure}");
         if self.host.groups.is_some() && matches!(failure, EngineError::Damaged(_)) {
-            message += "; the other replicas fill it again when its folder is removed while the node is stopped";
+            error.message += "; the other replicas fill it again when its folder is removed while the node is stopped";
         }
-        let error = Error::unavailable(message);
         self.link.store(Arc::new(Link::Down(error)));
+    }
+
+    /// Goes on trying to open a shard that could not be opened for want of disk space or descriptors; others are left alone.
+    pub fn open_when_possible(
+        self: &Arc<Self>,
+        default: DefaultTtl,
+        policy: Option<&IndexingPolicy>,
+        afterwards: Afterwards,
+    ) {
+        if self.starved.swap(false, Ordering::SeqCst) {
+            open_when_possible(Arc::clone(self), default, policy.cloned(), afterwards);
+        }
     }
 
     /// What can be read of the shard.
@@ -303,6 +321,12 @@ impl ShardHandle {
         self.with_view(|view| Ok(view.state().rules.default)).ok()
     }
 
+    /// Returns whether expired items wait to be purged, or whether that cannot be told here.
+    pub fn has_overdue(&self) -> bool {
+        self.with_view(|view| Ok(overdue::is_any(view)?))
+            .unwrap_or(true)
+    }
+
     /// Gives a shard that was just opened the default that the catalog has.
     pub fn catch_up_default_ttl(&self, default: DefaultTtl) {
         let Ok(view) = self.view() else { return };
@@ -312,6 +336,12 @@ impl ShardHandle {
         let (reply, answer) = oneshot::channel();
         let at = self.host.clock.now();
         let caught_up = self.send(ChangeDefaultTtl { default, at, reply });
+        if let Some(suspicion) = self.host.clock.suspicion()
+            && self.has_overdue()
+        {
+            warn!(container = %self.facts.container, range = self.facts.range_id, ?default, %suspicion, "the shard catches up with the catalog when the time is trusted");
+            return;
+        }
         match caught_up.and_then(|()| answer.blocking_recv().map_err(|_| self.restarting())?) {
             Ok(_) => {
                 info!(container = %self.facts.container, range = self.facts.range_id, ?default, "shard caught up with the catalog")
@@ -364,14 +394,15 @@ impl ShardHandle {
         self.with_view(ShardView::check_writable)
     }
 
-    /// Finishes what is under way and lets go of the files.
-    pub async fn close(&self) {
+    /// Finishes what was accepted, flushes the memtable and lets go of the files. Fails when the flush does: the journal has all.
+    pub async fn close(&self) -> Result<(), EngineError> {
         let Some(view) = self.finish().await else {
-            return;
+            return Ok(());
         };
         let sealed = tokio::task::spawn_blocking(move || view.engine.seal()).await;
-        if let Ok(Err(failure)) = sealed {
-            warn!(range = self.facts.range_id, %failure, "the shard could not be handed to the disk as a whole; the WAL has everything");
+        match sealed {
+            Ok(sealed) => sealed,
+            Err(failure) => Err(EngineError::Io(failure.to_string())),
         }
     }
 
@@ -416,10 +447,12 @@ impl ShardHandle {
         }
         let view = self.finish().await;
         let (host, facts) = (Arc::clone(&self.host), self.facts.clone());
+        let opening = Arc::clone(&self.opening);
         tokio::task::spawn_blocking(move || {
             if let Some(view) = view {
                 view.engine.halt();
             }
+            let _opening = opening.lock().unwrap_or_else(PoisonError::into_inner);
             host.folders.forget(&facts);
             std::fs::remove_dir_all(host.shard_folder(&facts))
         })

@@ -296,7 +296,8 @@ fn closing_finishes_what_was_accepted_and_refuses_the_rest() {
                 refused.await;
                 drop(held);
             };
-            join(shard.close(), release).await;
+            let (closed, ()) = join(shard.close(), release).await;
+            closed.unwrap();
         };
         let (replies, ()) = join(accepted, close).await;
         assert!(
@@ -340,7 +341,7 @@ fn a_shard_that_is_closed_while_it_panics_stays_closed() {
                 shard = node.open(0, DefaultTtl::Off);
             }
             shard.send(Panic).expect("up");
-            shard.close().await;
+            shard.close().await.unwrap();
             node.arbiters_idle().await;
             node.arbiters_idle().await;
             let error = shard.view().err().expect("closed for good");

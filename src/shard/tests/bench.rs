@@ -41,6 +41,7 @@ use crate::{
     },
     store::{
         Batch, Engine, EngineError, SharedResources, document::Stored, engine::Durability, keys,
+        reserve::Reserve,
     },
 };
 
@@ -206,6 +207,15 @@ pub struct Listed {
 impl Bench {
     pub fn new(default: DefaultTtl) -> Self {
         Self::with_facts(default, facts(0, &[]))
+    }
+
+    /// With disk space set aside beside the engine's files.
+    pub fn with_reserve(default: DefaultTtl) -> Self {
+        let folder = temporary_folder();
+        let reserve = Reserve::open(folder.path(), 64 * 1024);
+        let shared = small_resources().with_reserve(reserve);
+        let clock = Clock::manual(START);
+        Self::open(default, facts(0, &[]), None, clock, shared, folder)
     }
 
     pub fn with_unique_keys(default: DefaultTtl, paths: &[&str]) -> Self {
@@ -388,6 +398,11 @@ impl Bench {
         self.shard
             .handle(ChangeDefaultTtl { default, at, reply }, &mut self.context);
         Answer(answer)
+    }
+
+    /// Makes changes of the default that have waited for a trusted time.
+    pub fn change_held_defaults(&mut self) {
+        self.shard.change_held_defaults(&mut self.context);
     }
 
     /// Commits the group under way; `false` when there is none.

@@ -142,7 +142,7 @@ fn what_was_decided_on_top_of_a_failed_group_falls_with_it() {
         bench.view.check_writable().map_err(|error| error.status()),
         Err(507)
     );
-    bench.view.set_disk_full(false);
+    bench.view.set_shortage(None);
     assert_eq!(bench.status(Want::Create(person("new"))), 201);
     bench.purge();
     assert_eq!(bench.listed(10), ["new"]);

@@ -218,7 +218,7 @@ impl Trial {
                 }
                 self.under_way = None;
                 self.decided = self.committed.clone();
-                self.bench().view.set_disk_full(false);
+                self.bench().view.set_shortage(None);
             }
             Event::Reopen => {
                 let bench = self.bench.take().expect("a trial has a bench");

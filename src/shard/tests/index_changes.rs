@@ -451,7 +451,7 @@ fn a_failed_commit_leaves_no_trace_in_the_index() {
         true,
     );
     bench.fail_commit();
-    bench.view.set_disk_full(false);
+    bench.view.set_shortage(None);
     bench
         .run(Want::Create(
             json!({"id": "new", "shape": {"of": "its own"}}),

@@ -135,7 +135,7 @@ fn digests(shard: &ShardHandle) -> Vec<Digest> {
 
 async fn close(shard: &Arc<ShardHandle>) {
     for one in shard.with_parts() {
-        one.close().await;
+        one.close().await.unwrap();
     }
 }
 

@@ -245,6 +245,29 @@ fn a_paused_clock_destroys_nothing_and_hides_everything() {
     assert_eq!(bench.raw_counts(), [0; 4]);
 }
 
+#[test]
+fn a_full_disk_is_purged_with_the_space_that_is_set_aside_while_users_may_not_write() {
+    let mut bench = Bench::with_reserve(after(5));
+    bench.run(Want::Create(item("mortal"))).expect("created");
+    bench.send(1, &[Want::Create(item("refused"))], true);
+    bench.fail_commit();
+    assert!(bench.view.engine.reserve.is_released());
+    bench.wait(5);
+    bench.purge();
+    assert_eq!(bench.raw_counts(), [1, 1, 0, 0], "the engine is not open");
+
+    // It was opened anew, with the space that was released.
+    bench.view.set_shortage(None);
+    let mut refused = bench.send(1, &[Want::Create(item("refused"))], true);
+    let refused = refused.now().expect_err("the space is not for users");
+    assert_eq!(refused.status(), 507, "{refused}");
+    bench.purge();
+    assert_eq!(bench.raw_counts(), [0; 4]);
+
+    bench.view.engine.reserve.restore();
+    assert_eq!(bench.status(Want::Create(item("taken"))), 201);
+}
+
 /// How far the commit of the write has come when the slice is taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Reached {

@@ -327,7 +327,7 @@ fn a_default_that_could_not_be_committed_was_never_in_force() {
     assert!(bench.read("x").is_some());
     bench.wait(1);
     assert_eq!(bench.read("x"), None);
-    bench.view.set_disk_full(false);
+    bench.view.set_shortage(None);
     bench.purge();
     assert_eq!(bench.raw_counts(), [0; 4]);
 }
@@ -367,4 +367,29 @@ fn rules_and_watermarks_survive_a_restart() {
     assert_eq!(bench.listed(9), [] as [&str; 0]);
     bench.purge();
     assert_eq!(bench.raw_counts(), [0; 4]);
+}
+
+#[test]
+fn a_suspect_time_sets_no_watermark_past_items_that_it_alone_has_let_expire() {
+    let mut bench = Bench::new(after(100));
+    bench.run(Want::Create(item("x"))).expect("created");
+    let before = bench.view.state().rules;
+    bench.clock.set_purging_paused(true);
+    // Nothing has expired: there is nothing to be wrong about.
+    bench.change_default(after(200));
+    bench.change_default(after(100));
+    assert_eq!(bench.view.state().rules.default, before.default);
+
+    bench.wait(86_400);
+    let unchanged = bench.view.state().rules;
+    let mut held = bench.send_default(after(1_000_000));
+    bench.settle();
+    assert!(held.get().is_none(), "it waits for a time that is trusted");
+    assert_eq!(bench.view.state().rules, unchanged);
+
+    bench.clock.set_purging_paused(false);
+    bench.change_held_defaults();
+    bench.settle();
+    held.now().expect("changed");
+    assert_eq!(bench.read("x"), None, "expired by a time that was right");
 }
