@@ -27,8 +27,10 @@ use crate::{
 
 /// How long a request waits for its shard to have a leader, or for this node to catch up with the others.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often it is looked whether that has happened.
+/// How soon it is looked whether that has happened, and how seldom at last: most waits end soon, and
+/// many that do not must cost little.
 const POLL: Duration = Duration::from_millis(10);
+const POLL_MAX: Duration = Duration::from_millis(80);
 /// How often a request is sent on: the second time when the first node said that it is for another.
 const HOPS_MAX: usize = 2;
 
@@ -63,6 +65,7 @@ pub async fn answer(call: &Call<'_>, payload: Payload, member: &Member) -> Resul
     let operation = dispatch::check(call, &path)?;
     let body = request::body(payload).await?;
     let deadline = Instant::now() + PATIENCE;
+    let mut pauses = Pauses(POLL);
     let mut hops = 0;
     let mut next = None;
     loop {
@@ -78,7 +81,7 @@ pub async fn answer(call: &Call<'_>, payload: Payload, member: &Member) -> Resul
                     kind: ErrorKind::Elsewhere(_) | ErrorKind::SessionNotAvailable,
                     ..
                 }) if Instant::now() < deadline => {
-                    tokio::time::sleep(POLL).await;
+                    pauses.wait().await;
                     continue;
                 }
                 answered => return answered,
@@ -91,11 +94,21 @@ pub async fn answer(call: &Call<'_>, payload: Payload, member: &Member) -> Resul
                 next = better.filter(|_| hops < HOPS_MAX);
                 if next.is_none() {
                     hops = 0;
-                    tokio::time::sleep(POLL).await;
+                    pauses.wait().await;
                 }
             }
             Asked::Not(_) => return Err(Error::elsewhere(None)),
         }
+    }
+}
+
+/// The pauses of one request: each is twice as long as the one before, up to a bound.
+struct Pauses(Duration);
+
+impl Pauses {
+    async fn wait(&mut self) {
+        tokio::time::sleep(self.0).await;
+        self.0 = (self.0 * 2).min(POLL_MAX);
     }
 }
 
@@ -247,13 +260,14 @@ async fn carry_out(worker: &Worker, sent: Sent) -> Result<Response> {
         Err(error) => return Ok(Response::error(&error, call.activity_text())),
     };
     let deadline = Instant::now() + PATIENCE;
+    let mut pauses = Pauses(POLL);
     loop {
         match answer_here(&call, operation, sent.body.clone()).await {
             // The client has seen more than this node's replica has: that passes.
             Err(Error {
                 kind: ErrorKind::SessionNotAvailable,
                 ..
-            }) if Instant::now() < deadline => tokio::time::sleep(POLL).await,
+            }) if Instant::now() < deadline => pauses.wait().await,
             // Where the id of the request is known.
             Err(error) if !matches!(error.kind, ErrorKind::Elsewhere(_)) => {
                 return Ok(Response::error(&error, call.activity_text()));
