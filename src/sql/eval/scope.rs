@@ -263,18 +263,24 @@ pub fn size(value: &Value) -> usize {
 }
 
 /// What a property takes besides its name and its value: its place in the table and its hash.
-const PROPERTY_BYTES: usize = 64;
+const PROPERTY_BYTES: usize = 96;
 
 /// About how many bytes of memory a value takes, for systems where the allocator does not count
 /// and for what is not made yet.
 pub fn memory_size(value: &Value) -> usize {
     let behind: usize = match value {
         Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(memory_size).sum(),
-        Value::Object(object) => object
-            .iter()
-            .map(|(name, value)| PROPERTY_BYTES + name.len() + memory_size(value))
-            .sum(),
+        Value::Array(items) if !items.is_empty() => {
+            let bytes: usize = items.iter().map(memory_size).sum();
+            bytes.max(LIST_BYTES_MIN)
+        }
+        Value::Object(object) if !object.is_empty() => {
+            let bytes: usize = object
+                .iter()
+                .map(|(name, value)| PROPERTY_BYTES + name.len() + memory_size(value))
+                .sum();
+            bytes.max(OBJECT_BYTES_MIN)
+        }
         _ => 0,
     };
     size_of::<Value>() + behind
@@ -403,7 +409,8 @@ mod tests {
             // Lists may have room for more than they hold.
             assert!(size * 2 >= taken, "{size} for {taken}");
             assert!(ahead >= taken, "{ahead} ahead for {taken}");
-            assert!(ahead <= 4 * taken + 1_000, "{ahead} ahead for {taken}");
+            // Empty objects and texts with escapes are taken for more than they are.
+            assert!(ahead <= 12 * taken + 1_000, "{ahead} ahead for {taken}");
         }
     }
 }
