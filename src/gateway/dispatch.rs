@@ -207,8 +207,8 @@ fn check_host(call: &Call<'_>) -> Result<()> {
 /// wait for slow clients; what was written is told in any case.
 fn reserve_answer(call: &Call<'_>, bytes: usize) -> Result<Reserved> {
     let unsent = &call.worker.shared.unsent;
-    let is_read = call.request.method() == Method::GET || query::is_query(call.request);
-    if !is_read {
+    let path = ResourcePath::parse(call.request.path())?;
+    if rights::writes(&operation_of(call.request, &path)) {
         return Ok(unsent.take_beyond(bytes));
     }
     unsent.take(bytes).ok_or_else(|| {
@@ -227,11 +227,15 @@ pub(super) async fn answer(call: &Call<'_>, payload: Payload) -> Result<Response
     carry_out(call, operation, payload).await
 }
 
+fn operation_of<'a>(request: &Request, path: &'a ResourcePath<'_>) -> Operation<'a> {
+    Operation::of(request.method().as_str(), path, |mark| {
+        marked(request, mark)
+    })
+}
+
 /// Decides what the request asks for, and whether it may: before anything of its body is read.
 pub(super) fn check<'a>(call: &Call<'_>, path: &'a ResourcePath<'_>) -> Result<Operation<'a>> {
-    let operation = Operation::of(call.request.method().as_str(), path, |mark| {
-        marked(call.request, mark)
-    });
+    let operation = operation_of(call.request, path);
     call.watch.operation(operation.label());
     let access = authenticate(call, path)?;
     request::check_version(call.request)?;

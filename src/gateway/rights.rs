@@ -5,7 +5,7 @@ use crate::model::error::{Error, ErrorKind, Result};
 
 /// Whether the operation can change anything. There is no wildcard arm: a new operation does not
 /// compile until somebody has decided. A batch counts as a write; it is not looked into.
-const fn writes(operation: &Operation<'_>) -> bool {
+pub(super) const fn writes(operation: &Operation<'_>) -> bool {
     use Operation as O;
     match operation {
         O::CreateDatabase

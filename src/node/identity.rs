@@ -12,7 +12,6 @@ use super::Failure;
 use crate::{
     config::{ExitCode, Settings},
     coordinator::catalog_file::{self, Found},
-    model::catalog::Catalog,
     shard::host::folders,
     store::{
         identity::{FORMAT, Identity, Membership},
@@ -173,7 +172,7 @@ impl DataFolder {
             }
             folders::upgrade(&self.path, id)?;
             let catalog = self.catalog.map(|found| found.catalog);
-            let catalog = catalog.unwrap_or_else(Catalog::default);
+            let catalog = catalog.unwrap_or_default();
             catalog_file::store_as(&self.path, &id, &catalog)?;
         }
         let identity = Identity {

@@ -441,9 +441,10 @@ impl Handler<ChangeDefaultTtl> for Shard {
         }
         if self.decided.rules.default != request.default {
             let earliest = request.at.max(self.decided.ts);
+            let lsn = self.decided.lsn + 1;
             let (rules, at) =
                 self.view
-                    .announce_default(&self.decided.rules, request.default, earliest);
+                    .announce_default(lsn, &self.decided.rules, request.default, earliest);
             self.decided.rules = rules;
             self.purger.next_due = 0;
             self.stage(at, vec![Change::SetDefaultTtl(request.default)]);

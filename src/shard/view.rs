@@ -101,8 +101,8 @@ impl Shortage {
 #[derive(Clone)]
 struct RulesInForce {
     committed: ExpiryRules,
-    /// Decided but not committed, oldest first; nearly always empty.
-    pending: Vec<ExpiryRules>,
+    /// Decided but not committed, with the LSNs of their commands, oldest first; nearly always empty.
+    pending: Vec<(u64, ExpiryRules)>,
 }
 
 impl RulesInForce {
@@ -111,7 +111,7 @@ impl RulesInForce {
             && self
                 .pending
                 .iter()
-                .all(|rules| rules.is_expired(ts, ttl, now))
+                .all(|(_, rules)| rules.is_expired(ts, ttl, now))
     }
 
     /// The second at which an item falls due; not told while a change is under way.
@@ -122,22 +122,24 @@ impl RulesInForce {
             .then(|| self.committed.next_due(inherits, ttl.own_due(ts)))?
     }
 
-    fn with_pending(&self, rules: ExpiryRules) -> Self {
+    fn with_pending(&self, lsn: u64, rules: ExpiryRules) -> Self {
         let mut next = self.clone();
-        next.pending.push(rules);
+        next.pending.push((lsn, rules));
         next
     }
 
-    /// These rules are committed, and what was pending before them is past.
-    fn with_committed(&self, committed: ExpiryRules) -> Self {
-        let past = self
-            .pending
-            .iter()
-            .rposition(|rules| *rules == committed)
-            .map_or(0, |at| at + 1);
+    /// Returns whether a commit up to this LSN changes what readers judge by. Rules alone do not tell: two changes in one
+    /// group may end with the rules that they began with.
+    fn is_changed_by(&self, committed: &ExpiryRules, lsn: u64) -> bool {
+        self.committed != *committed || self.pending.first().is_some_and(|(first, _)| *first <= lsn)
+    }
+
+    /// These rules are committed up to this LSN, and what was pending up to there is past.
+    fn with_committed(&self, committed: ExpiryRules, lsn: u64) -> Self {
+        let pending = self.pending.iter().filter(|(pending, _)| *pending > lsn);
         Self {
             committed,
-            pending: self.pending.iter().skip(past).copied().collect(),
+            pending: pending.copied().collect(),
         }
     }
 }
@@ -341,17 +343,19 @@ impl ShardView {
 
     /// Makes a committed state visible.
     pub fn publish(&self, state: &ShardState) {
-        if self.rules.load().committed != state.rules {
-            self.rules.rcu(|rules| rules.with_committed(state.rules));
+        if self.rules.load().is_changed_by(&state.rules, state.lsn) {
+            self.rules
+                .rcu(|rules| rules.with_committed(state.rules, state.lsn));
         }
         self.state.store(Arc::new(*state));
         self.lsn.store(state.lsn, Ordering::Release);
     }
 
-    /// Decides a change of the default, not before the second `earliest`: the new rules and their second. Readers know of them when this
-    /// returns. No reader has judged by the old rules alone at a later second, so what it found expired stays so.
+    /// Decides a change of the default, which the command with this LSN will commit, not before the second `earliest`: the new
+    /// rules and their second. Readers know of them when this returns. No reader has judged by the old rules alone at a later second, so what it found expired stays so.
     pub fn announce_default(
         &self,
+        lsn: u64,
         decided: &ExpiryRules,
         default: DefaultTtl,
         earliest: i64,
@@ -359,7 +363,7 @@ impl ShardView {
         loop {
             let at = self.clock.now().max(earliest);
             let rules = decided.with_default(default, at);
-            self.rules.rcu(|in_force| in_force.with_pending(rules));
+            self.rules.rcu(|in_force| in_force.with_pending(lsn, rules));
             if self.clock.now() <= at {
                 return (rules, at);
             }

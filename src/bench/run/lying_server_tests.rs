@@ -170,7 +170,7 @@ fn answer(request: &Request, body: &Bytes, liar: &Mutex<Liar>) -> Answer {
             None => 404,
         },
         _ => {
-            let body: Value = serde_json::from_slice(&body).unwrap();
+            let body: Value = serde_json::from_slice(body).unwrap();
             if let Some(operations) = body.as_array() {
                 for operation in operations {
                     liar.store(&operation["resourceBody"]);

@@ -317,6 +317,25 @@ fn no_reader_sees_an_item_expire_and_come_back_while_a_default_is_being_committe
 }
 
 #[test]
+fn two_changes_in_one_group_that_end_where_they_began_leave_nothing_pending() {
+    let mut bench = Bench::new(after(1));
+    // In this second the watermarks come as far as they can: no later change of it moves them.
+    bench.change_default(after(5));
+    bench
+        .run(Want::Create(item_with_ttl("own", 1)))
+        .expect("created");
+    // While a group is in flight, both changes gather in the next one.
+    bench.send(0, &[Want::Create(item("other"))], true);
+    let mut off = bench.send_default(DefaultTtl::Off);
+    let mut on = bench.send_default(after(5));
+    bench.settle();
+    off.now().expect("changed");
+    on.now().expect("changed");
+    bench.wait(1);
+    assert_eq!(bench.read("own"), None, "the off in between is past");
+}
+
+#[test]
 fn a_default_that_could_not_be_committed_was_never_in_force() {
     let mut bench = Bench::new(after(5));
     bench.run(Want::Create(item("x"))).expect("created");
