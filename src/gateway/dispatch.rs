@@ -224,6 +224,12 @@ fn reserve_answer(call: &Call<'_>, bytes: usize) -> Result<Reserved> {
 pub(super) async fn answer(call: &Call<'_>, payload: Payload) -> Result<Response> {
     let path = ResourcePath::parse(call.request.path())?;
     let operation = check(call, &path)?;
+    let payload = match payload {
+        Payload::Whole(_) => payload,
+        // Read even for a request that is refused (429, 404): a connection whose body is left unread
+        // must be closed, and a client that still sends would lose the answer.
+        Payload::Incoming(..) => Box::pin(request::body(payload)).await?.into(),
+    };
     carry_out(call, operation, payload).await
 }
 

@@ -163,6 +163,11 @@ impl Activity {
         self.unread.set(true);
     }
 
+    /// Returns whether the connection cannot go on to a next request: a body lies in its way.
+    pub fn must_close(&self) -> bool {
+        self.unread.get() && !self.is_http2.get()
+    }
+
     /// The connection sends nothing more. Returns whether the peer may still send what nobody
     /// reads: closed at once, the system would take back the answer that it has not read yet.
     pub fn close(&self) -> bool {

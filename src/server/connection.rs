@@ -19,7 +19,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
@@ -38,6 +38,10 @@ const STREAMS_MAX: u32 = 100;
 /// Bytes of bodies that a peer may send ahead, in one stream and in all of a connection.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// What a client gets that speaks plain HTTP at an https port.
+const PLAIN_AT_TLS_PORT: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\n\
+    content-length: 24\r\nconnection: close\r\n\r\nthis port speaks https.\n";
 
 /// How the connections of a worker are served.
 pub struct Protocols {
@@ -125,6 +129,12 @@ pub async fn serve<H: Handler>(
             static SAID: AtomicBool = AtomicBool::new(false);
             let advice = "plain http at the https port: clients must use https://";
             refuse_protocol(&SAID, Refusal::PlainAtTlsPort, peer, advice);
+            // Whoever speaks HTTP, or expects another node here, is told.
+            let told = async {
+                stream.write_all(PLAIN_AT_TLS_PORT).await?;
+                stream.shutdown().await
+            };
+            let _: Option<io::Result<()>> = unless_ordered(&activity, told).await;
         }
     }
 }
@@ -237,20 +247,22 @@ fn answer<H: Handler>(
         let (head, incoming) = request.into_parts();
         let is_head = head.method == Method::HEAD;
         let is_framed = incoming.size_hint().exact().is_some() || is_plainly_chunked(&head);
-        let body = RequestBody::new(incoming, activity);
-        let answer = match is_framed {
+        let body = RequestBody::new(incoming, Rc::clone(&activity));
+        let mut answer = match is_framed {
             true => {
                 let request = Request::received(head, peer);
                 handler.answer(request, body).await
             }
             false => {
                 connections::refused(Refusal::Malformed);
-                let mut answer = plain(400, "text/plain", "transfer-encoding must be chunked\n");
-                let close = HeaderValue::from_static("close");
-                answer.headers_mut().insert(header::CONNECTION, close);
-                answer
+                drop(body);
+                plain(400, "text/plain", "transfer-encoding must be chunked\n")
             }
         };
+        if activity.must_close() {
+            let close = HeaderValue::from_static("close");
+            answer.headers_mut().insert(header::CONNECTION, close);
+        }
         Ok(AnswerBody::of(answer, in_flight, is_head))
     }
 }

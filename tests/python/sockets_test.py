@@ -195,7 +195,8 @@ def test_plain_http_at_the_https_port_is_said_once_and_counted(new_node):
     for _ in range(5):
         with connect(node) as wire:
             wire.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-            assert read_all(wire) == b""
+            answer = read_all(wire)
+            assert answer.startswith(b"HTTP/1.1 400 ") and b"https" in answer
     assert node.log().count("plain http at the https port") == 1
     assert " ERROR " not in node.log()
     assert refused(node, "plain_at_tls_port") == 5
@@ -205,6 +206,27 @@ def test_plain_http_at_the_https_port_is_said_once_and_counted(new_node):
         wire.sendall(b"\x16\x03\x01\x02\x00\x01")
         assert read_all(wire) == b"", "a handshake that does not go on is closed"
     assert is_fine(node)
+
+
+def test_throttled_request_leaves_its_connection_open_however_its_body_comes(new_node):
+    """A client that sends head and body apart must get its answer, and be able to go on."""
+    node = new_node(arguments=["--set", "limits.enforce_throughput=true"])
+    database = node.client().create_database("d")
+    database.create_container("c", PartitionKey("/pk"), offer_throughput=400)
+    path = "/dbs/d/colls/c/docs"
+    headers = {"x-ms-documentdb-partitionkey": '["p"]'}
+    connection = node.connection()
+    connection.auto_open = False
+    connection.connect()
+    statuses = set()
+    for number in range(2_000):
+        # http.client sends head and body in two parts.
+        item = {"id": str(number), "pk": "p", "text": "x" * 2_000}
+        statuses.add(node.raw("POST", path, headers, item, connection=connection).status)
+        if statuses == {201, 429} and number > 200:
+            break
+    assert statuses == {201, 429}
+    connection.close()
 
 
 # Slow connections.
