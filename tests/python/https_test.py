@@ -41,10 +41,11 @@ def test_certificate_is_kept_over_a_restart_and_can_be_trusted(secure):
     assert certificate(secure) == before
 
 
-def test_plain_http_on_the_https_port_does_not_hang(secure):
+def test_plain_http_on_the_https_port_is_told_so(secure):
     connection = http.client.HTTPConnection("127.0.0.1", secure.port, timeout=10)
-    with pytest.raises((http.client.HTTPException, ConnectionError)):
-        connection.request("GET", "/")
-        connection.getresponse()
+    connection.request("GET", "/")
+    answer = connection.getresponse()
+    assert answer.status == 400
+    assert b"https" in answer.read()
     connection.close()
     assert secure.raw("GET", "/dbs").status == 200
