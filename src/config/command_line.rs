@@ -13,6 +13,18 @@ use crate::local_cluster::ClusterTask;
 use crate::model::error::{Error, Result};
 use crate::operator::{ClockTask, Configured, OperatorTask, Split};
 
+/// What was built: the version, the commit, the target and the profile.
+pub const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("BUILD_COMMIT"),
+    ", ",
+    env!("BUILD_TARGET"),
+    ", ",
+    env!("BUILD_PROFILE"),
+    ")"
+);
+
 /// How the process ends; the numbers are part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -112,7 +124,7 @@ impl RemovedTask {
 #[derive(Parser)]
 #[command(
     name = "bolide",
-    version,
+    version = VERSION,
     about = "A document database node with exact time to live that speaks the Azure Cosmos DB for NoSQL protocol",
     after_help = "Without a command, bolide serves.\n\n\
         Settings come from built-in defaults, then the config file, then the environment\n\
@@ -653,11 +665,8 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
-        let version = concat!("bolide ", env!("CARGO_PKG_VERSION"), "\n");
-        assert_eq!(
-            parsed(&["--version"], &[]),
-            Ok(Command::Show(version.to_owned()))
-        );
+        let version = format!("bolide {VERSION}\n");
+        assert_eq!(parsed(&["--version"], &[]), Ok(Command::Show(version)));
         assert_eq!(parsed(&["key"], &[]), Ok(Command::Key));
         let data_path = || PathBuf::from("d");
         for (arguments, task) in [
