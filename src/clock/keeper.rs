@@ -139,6 +139,13 @@ impl ClockKeeper {
     }
 }
 
+impl ClockKeeper {
+    /// Returns whether a data folder has a stored second. Fails with what is wrong with it.
+    pub fn verify(folder: &Path) -> Result<bool, String> {
+        load(folder).map(|second| second.is_some())
+    }
+}
+
 /// Reads the stored second; `None` in a new folder. Fails with what is wrong.
 fn load(folder: &Path) -> Result<Option<i64>, String> {
     let bytes = match fs::read(folder.join(FILE)) {

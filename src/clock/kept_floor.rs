@@ -61,6 +61,21 @@ impl KeptFloor {
         (boot == self.boot).then(|| offset.saturating_add(self.start_millis))
     }
 
+    /// Returns whether a data folder has something kept. Fails with what is wrong with it.
+    pub fn verify(folder: &Path) -> Result<bool, String> {
+        let bytes = match std::fs::read(folder.join("time")) {
+            Ok(bytes) => bytes,
+            Err(failure) if failure.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(failure) => return Err(failure.to_string()),
+        };
+        match parse(&bytes) {
+            Some(_) => Ok(true),
+            // Nothing was heard yet.
+            None if bytes.is_empty() => Ok(true),
+            None => Err(format!("it holds {:?}", String::from_utf8_lossy(&bytes))),
+        }
+    }
+
     /// In one write, which a process that is killed has made or has not.
     pub fn keep(&self, offset: i64) -> io::Result<()> {
         let offset = offset.saturating_sub(self.start_millis);

@@ -281,15 +281,28 @@ impl Meta {
 /// See [`Meta::filled`], of the node with this data folder. Of a file that cannot be read the safe
 /// half is taken: the node begins nothing itself.
 pub fn filled(folder: &Path) -> u64 {
+    match read_filled(folder) {
+        Ok(version) => version.unwrap_or(0),
+        Err(_) => u64::MAX,
+    }
+}
+
+/// Returns whether there is such a file. Fails with what is wrong with it.
+pub fn verify_filled(folder: &Path) -> Result<bool, String> {
+    read_filled(folder).map(|version| version.is_some())
+}
+
+fn read_filled(folder: &Path) -> Result<Option<u64>, String> {
     let path = folder.join(FILLED);
     let contents = match checked_file::read(&path, &FILLED_MAGIC) {
-        Ok(None) => return 0,
+        Ok(None) => return Ok(None),
         Ok(Some(contents)) => contents,
         // Before it had a checksum it was the number alone.
-        Err(_) => std::fs::read(&path).unwrap_or_default(),
+        Err(_) => std::fs::read(&path).map_err(|failure| failure.to_string())?,
     };
-    let text = String::from_utf8(contents).ok();
-    text.and_then(|text| text.parse().ok()).unwrap_or(u64::MAX)
+    let text = String::from_utf8_lossy(&contents);
+    let version = text.parse().map_err(|_| format!("it holds {text:?}"))?;
+    Ok(Some(version))
 }
 
 fn encode(catalog: &Catalog) -> Result<Vec<u8>> {

@@ -207,6 +207,7 @@ fn status(health: &Health) -> Told {
             "clock": health.clock.status(),
             "containers": containers,
             "removed": removed_status(&running.host),
+            "lostSequences": running.host.lost_sequences(),
         }),
     )
 }

@@ -39,6 +39,10 @@ pub fn observe(table: Option<&RoutingTable>, clock: &Clock, host: Option<&ShardH
     table::CLOCK_FILE_DAMAGED
         .gauge(&[])
         .set(f64::from(u8::from(clock.has_lost_floor())));
+    let sequences_lost = host.and_then(ShardHost::lost_sequences).is_some();
+    table::SEQUENCES_LOST
+        .gauge(&[])
+        .set(f64::from(u8::from(sequences_lost)));
     process::observe();
     let mut containers: BTreeMap<&str, Totals> = BTreeMap::new();
     for route in table.into_iter().flat_map(RoutingTable::routes) {

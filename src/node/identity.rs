@@ -16,6 +16,7 @@ use crate::{
     store::{
         identity::{FORMAT, Identity, Membership},
         shard_id::FolderId,
+        watermarks::Watermarks,
     },
 };
 
@@ -65,6 +66,12 @@ impl DataFolder {
             Some(None) => Err(self.damaged("its catalog was written by an older version")),
             None => Err(self.damaged("there is no catalog in it")),
         }
+    }
+
+    /// The folder's id. A folder that has lost its identity gets it back from its catalog.
+    pub fn id(&self) -> Option<FolderId> {
+        let identity = self.identity.as_ref().map(|identity| identity.folder);
+        identity.or_else(|| self.catalog.as_ref()?.folder)
     }
 
     fn version(&self) -> u64 {
@@ -175,6 +182,8 @@ impl DataFolder {
             let catalog = catalog.unwrap_or_default();
             catalog_file::store_as(&self.path, &id, &catalog)?;
         }
+        // A folder with an identity has recorded sequence numbers: one that has lost them is told from a new one.
+        Watermarks::begin(&self.path)?;
         let identity = Identity {
             format: FORMAT,
             folder: id,
@@ -189,6 +198,9 @@ impl fmt::Display for DataFolder {
         let owner = self.identity.as_ref().map(|one| one.member.as_ref());
         match owner {
             None if self.catalog.is_none() => f.write_str("a new folder"),
+            None if self.id().is_some() => {
+                f.write_str("without its identity, which a start restores from the catalog")
+            }
             None => f.write_str("of an older version"),
             Some(None) => f.write_str("of a standalone node"),
             Some(Some(owner)) => {

@@ -156,6 +156,13 @@ impl Given {
     }
 }
 
+/// Returns whether a data folder has the file of a number that a cluster has given. Fails with
+/// what is wrong with it.
+pub fn verify(folder: &Path) -> Result<bool, String> {
+    let given = Given::load(folder).map_err(|failure| failure.message)?;
+    Ok(given.is_some())
+}
+
 /// Whether the node is one of a cluster.
 pub fn is_member(settings: &Settings) -> bool {
     let cluster = &settings.cluster;

@@ -11,13 +11,14 @@ use serde_json::json;
 use super::{
     Failure,
     identity::{DataFolder, RAFT},
+    membership,
 };
 use crate::{
+    clock::{ClockKeeper, kept_floor::KeptFloor},
     config::{ExitCode, OfflineTask},
-    coordinator::catalog_file,
+    coordinator::{catalog_file, meta},
     shard::host::folders,
     store::{
-        identity::Identity,
         removed::{self, Removed},
         verify,
         watermarks::Watermarks,
@@ -109,9 +110,25 @@ fn check(data: &Path) -> Result<bool, Failure> {
             .map(|()| "readable".to_owned())
             .map_err(|failure| failure.to_string()),
     );
+    let mut id = None;
     match DataFolder::read(data) {
-        Ok(folder) => say("identity and catalog", Ok(folder.to_string())),
+        Ok(folder) => {
+            id = folder.id();
+            say("identity and catalog", Ok(folder.to_string()));
+        }
         Err(failure) => say("identity and catalog", Err(failure.message)),
+    }
+    for (file, verified) in [
+        ("clock", ClockKeeper::verify(data)),
+        ("time", KeptFloor::verify(data)),
+        ("node", membership::verify(data)),
+        ("filled", meta::verify_filled(data)),
+    ] {
+        match verified {
+            Ok(true) => say(file, Ok("readable".to_owned())),
+            Ok(false) => {}
+            Err(wrong) => say(file, Err(wrong)),
+        }
     }
     let scratch = scratch_folder()?;
     let watermarks = Watermarks::open(data);
@@ -121,8 +138,7 @@ fn check(data: &Path) -> Result<bool, Failure> {
         say("Raft log", summary(verified));
     }
     if let Ok(catalog) = catalog_file::load(data) {
-        let is_upgraded = matches!(Identity::read(data), Ok(Some(_)));
-        for shard in folders::verify(data, &watermarks, &catalog, is_upgraded, &scratch) {
+        for shard in folders::verify(data, id, &watermarks, &catalog, &scratch) {
             let (name, outcome) = shard
                 .map_err(|failure| Failure::data("cannot read the data folder", data, &failure))?;
             say(&name, outcome);

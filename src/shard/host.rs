@@ -325,6 +325,12 @@ impl ShardHost {
         let begun = Instant::now();
         let is_replica = self.groups.is_some();
         let engine = self.folders.open(facts, &self.shared, is_replica)?;
+        // A replica begins with what its log says; a standalone shard has its state since it was made.
+        if !is_replica && ShardState::load(&engine)?.is_none() {
+            return Err(EngineError::Damaged(
+                "the shard has lost its state: files of its engine are missing".to_owned(),
+            ));
+        }
         self.view_of(engine, begun, facts, default, policy)
     }
 

@@ -61,6 +61,10 @@ impl Identity {
         Ok(Some(identity))
     }
 
+    pub fn exists(data: &Path) -> bool {
+        data.join(FILE).exists()
+    }
+
     pub fn write(&self, data: &Path) -> io::Result<()> {
         let contents = serde_json::to_vec(self)?;
         checked_file::replace(&data.join(FILE), &MAGIC, &contents)

@@ -3,8 +3,8 @@
 //! into fragments. The last six bytes or fewer of a block are padding.
 //!
 //! RocksDB takes a record that seems to reach beyond the file, or a header of zeroes, for the end
-//! of the file, and drops all that follows. This reader looks behind the first bad record: where
-//! a record begins whose checksum fits, the file is damaged, not torn.
+//! of the file, and drops all that follows. [`goes_on_behind`] looks behind the first bad record:
+//! where a record begins that follows those before, the file is damaged, not torn.
 
 const BLOCK_BYTES: usize = 32 * 1024;
 const HEADER_BYTES: usize = 7;
@@ -42,10 +42,10 @@ fn kind_of(byte: u8) -> Option<(Kind, usize)> {
 /// How a file ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct End {
-    /// Bytes behind the last whole record that hold something, if the file is only torn.
+    /// Bytes behind the last whole record that hold something.
     pub torn_bytes: usize,
-    /// Where the first bad record begins, if a record begins behind it that is whole.
-    pub damaged_at: Option<usize>,
+    /// Where the first bad record begins, if the file does not simply end within one.
+    pub bad_at: Option<usize>,
 }
 
 /// Calls back with every whole record in order, fragments put together, up to the first bad one.
@@ -108,7 +108,7 @@ fn record_at(file: &[u8], at: usize) -> Option<(Kind, &[u8], usize)> {
 fn ended(file: &[u8], whole: usize) -> End {
     End {
         torn_bytes: file.len().saturating_sub(skip_padding(whole)),
-        damaged_at: None,
+        bad_at: None,
     }
 }
 
@@ -119,14 +119,20 @@ fn bad(file: &[u8], at: usize, whole: usize) -> End {
         // Space that was laid out in advance and never written.
         return End::default();
     }
-    let begins = |offset: &usize| {
-        let record = record_at(file, *offset);
-        matches!(record, Some((Kind::Full | Kind::First, data, _)) if !data.is_empty())
-    };
     End {
         torn_bytes: file.len() - whole,
-        damaged_at: (at + 1..file.len()).find(begins).map(|_| at),
+        bad_at: Some(at),
     }
+}
+
+/// Returns whether a whole record begins behind the bad one at an offset. `follows` says whether
+/// the data of a record may come that many bytes behind the bad one: the bytes of a torn record
+/// are a client's, who can make them look like a record.
+pub fn goes_on_behind(file: &[u8], bad: usize, follows: impl Fn(&[u8], usize) -> bool) -> bool {
+    (bad + 1..file.len()).any(|offset| match record_at(file, offset) {
+        Some((Kind::Full | Kind::First, data, _)) => follows(data, offset - bad),
+        _ => false,
+    })
 }
 
 #[cfg(test)]
@@ -151,8 +157,14 @@ pub(super) mod tests {
     fn torn(torn_bytes: usize) -> End {
         End {
             torn_bytes,
-            damaged_at: None,
+            bad_at: None,
         }
+    }
+
+    /// Where a file is damaged, if all but empty records follow each other.
+    fn damaged_at(file: &[u8]) -> Option<usize> {
+        let bad = read_all(file).1.bad_at;
+        bad.filter(|at| goes_on_behind(file, *at, |data, _| !data.is_empty()))
     }
 
     #[test]
@@ -174,7 +186,13 @@ pub(super) mod tests {
         assert_eq!(records[0].len(), BLOCK_BYTES - HEADER_BYTES + 3);
         for cut in 1..10 {
             let rest = &file[..file.len() - cut];
-            assert_eq!(read_all(rest), (vec![], torn(rest.len())), "cut {cut}");
+            let (records, end) = read_all(rest);
+            assert_eq!(
+                (records.len(), end.torn_bytes),
+                (0, rest.len()),
+                "cut {cut}"
+            );
+            assert_eq!(damaged_at(rest), None, "cut {cut}");
         }
         assert_eq!(read_all(&first), (vec![], torn(first.len())));
     }
@@ -183,8 +201,10 @@ pub(super) mod tests {
     fn a_cut_last_record_is_torn_from_its_header_on() {
         let file = [record(1, &[1; 100]), record(1, &[2; 50])].concat();
         for cut in 1..57 {
-            let (records, end) = read_all(&file[..file.len() - cut]);
-            assert_eq!((records.len(), end), (1, torn(57 - cut)), "cut {cut}");
+            let rest = &file[..file.len() - cut];
+            let (records, end) = read_all(rest);
+            assert_eq!((records.len(), end.torn_bytes), (1, 57 - cut), "cut {cut}");
+            assert_eq!(damaged_at(rest), None, "cut {cut}");
         }
     }
 
@@ -197,14 +217,15 @@ pub(super) mod tests {
             for bit in 0..8 {
                 let mut damaged = file.clone();
                 damaged[at] ^= 1 << bit;
-                let (records, end) = read_all(&damaged);
+                let (records, _) = read_all(&damaged);
                 assert_eq!(records, [b"before"], "byte {at} bit {bit}");
-                assert_eq!(end.damaged_at, Some(before.len()), "byte {at} bit {bit}");
+                let found = damaged_at(&damaged);
+                assert_eq!(found, Some(before.len()), "byte {at} bit {bit}");
             }
         }
         let mut zeroed = file.clone();
         zeroed[before.len()..before.len() + HEADER_BYTES].fill(0);
-        assert_eq!(read_all(&zeroed).1.damaged_at, Some(before.len()));
+        assert_eq!(damaged_at(&zeroed), Some(before.len()));
     }
 
     #[test]
@@ -212,6 +233,7 @@ pub(super) mod tests {
         let before = record(1, b"before");
         let mut file = [before.clone(), record(1, b"last")].concat();
         *file.last_mut().unwrap() ^= 1;
-        assert_eq!(read_all(&file).1, torn(file.len() - before.len()));
+        assert_eq!(read_all(&file).1.torn_bytes, file.len() - before.len());
+        assert_eq!(damaged_at(&file), None);
     }
 }

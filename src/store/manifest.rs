@@ -21,6 +21,8 @@ pub struct Manifest {
     /// WAL files with lower numbers are not needed any more.
     pub log_number: u64,
     pub last_sequence: u64,
+    /// The number of the next file: no edit lowers it.
+    next_file: u64,
 }
 
 impl Manifest {
@@ -41,13 +43,26 @@ impl Manifest {
         };
         let mut manifest = Self::default();
         let end = log_format::read(&bytes, |edit| manifest.apply(edit));
-        if let Some(at) = end.damaged_at {
+        let is_damage = |at: &usize| {
+            log_format::goes_on_behind(&bytes, *at, |edit, _| manifest.is_followed_by(edit))
+        };
+        if let Some(at) = end.bad_at.filter(is_damage) {
             return Err(EngineError::Damaged(format!(
                 "{} has a bad record at byte {at} and whole records behind it",
                 path.display()
             )));
         }
         Ok(Some(manifest))
+    }
+
+    /// Returns whether an edit may come behind those that were read: every edit names the next
+    /// file and the last sequence number.
+    fn is_followed_by(&self, edit: &[u8]) -> bool {
+        let mut one = Self::default();
+        one.apply(edit);
+        one.next_file > 0
+            && one.next_file >= self.next_file
+            && one.last_sequence >= self.last_sequence
     }
 
     fn apply(&mut self, mut edit: &[u8]) {
@@ -64,6 +79,7 @@ impl Manifest {
                         LOG_NUMBER | MIN_LOG_TO_KEEP => {
                             self.log_number = self.log_number.max(number);
                         }
+                        NEXT_FILE => self.next_file = self.next_file.max(number),
                         LAST_SEQUENCE => self.last_sequence = self.last_sequence.max(number),
                         _ => {}
                     }

@@ -31,6 +31,8 @@ pub fn check(folder: &Path, expected: Expected) -> Result<Found, EngineError> {
     let manifest = Manifest::read(folder)?;
     let mut last = manifest.map(|manifest| manifest.last_sequence);
     let first_log = manifest.map_or(0, |manifest| manifest.log_number);
+    // The MANIFEST may be ahead of the WAL, so the order of batches is told from the WAL alone.
+    let mut last_in_wal: Option<u64> = None;
     let mut torn: Option<(PathBuf, u64)> = None;
     for (_, path) in wals(folder)?.range(first_log..) {
         let bytes = fs::read(path)?;
@@ -44,7 +46,9 @@ pub fn check(folder: &Path, expected: Expected) -> Result<Found, EngineError> {
                 Some(before) if begin > before + 1 && gap.is_none() => gap = Some((before, begin)),
                 _ => {}
             }
-            last = Some(last.unwrap_or(0).max((begin + count).saturating_sub(1)));
+            let end = (begin + count).saturating_sub(1);
+            last = Some(last.unwrap_or(0).max(end));
+            last_in_wal = Some(end);
         });
         if let Some((before, begin)) = gap {
             return Err(EngineError::Damaged(format!(
@@ -60,7 +64,16 @@ pub fn check(folder: &Path, expected: Expected) -> Result<Found, EngineError> {
             )));
         }
         let may_end_here = expected.has_raft_log && last.unwrap_or(0) >= expected.sequence;
-        if let Some(at) = end.damaged_at.filter(|_| !may_end_here) {
+        // A batch takes at least a byte for each of its entries, so what was lost bounds the
+        // sequence number of the batch behind it.
+        let follows = |record: &[u8], lost_bytes: usize| {
+            let first = last_in_wal.map_or(0, |end| end + 1);
+            let highest = last.unwrap_or(0).saturating_add(1 + lost_bytes as u64);
+            let begins = batch_header(record).map(|(begin, _)| begin);
+            begins.is_some_and(|begin| first < begin && begin <= highest)
+        };
+        let is_damage = |at: &usize| log_format::goes_on_behind(&bytes, *at, follows);
+        if let Some(at) = end.bad_at.filter(|at| !may_end_here && is_damage(at)) {
             return Err(EngineError::Damaged(format!(
                 "{} has a bad record at byte {at} and whole records behind it",
                 path.display()
@@ -191,6 +204,34 @@ mod tests {
             failure.to_string().contains("unfinished record"),
             "{failure}"
         );
+    }
+
+    #[test]
+    fn a_record_that_a_client_made_up_within_a_torn_one_is_no_damage() {
+        // The bytes of a record may be the id of an item, with any sequence number.
+        for made_up in [0, 1, 2, 3, 90_000, u64::MAX] {
+            let header = [&3_u64.to_le_bytes()[..], &1_u32.to_le_bytes()].concat();
+            let last = record(1, &[&header[..], &batch(made_up, 1), &[7; 40]].concat());
+            let wal = [batch(1, 2), last].concat();
+            let torn = folder(&[("000004.log", wal[..wal.len() - 1].to_vec())]);
+            let found = check(torn.path(), expecting(2)).unwrap();
+            assert_eq!(found.sequence, Some(2), "made up {made_up}");
+            assert!(found.torn_bytes > 0, "made up {made_up}");
+        }
+    }
+
+    #[test]
+    fn a_batch_behind_a_bad_one_is_damage_wherever_the_manifest_is() {
+        let whole = [batch(5, 2), batch(7, 1), batch(8, 1)];
+        for bad in 0..2 {
+            let mut wal = whole.concat();
+            let at: usize = whole.iter().take(bad).map(Vec::len).sum();
+            wal[at + 4] ^= 0x40;
+            let folder = folder(&[("000004.log", wal)]);
+            // Without a MANIFEST nothing is known of what comes before the WAL.
+            let failure = check(folder.path(), Expected::default()).unwrap_err();
+            assert!(failure.to_string().contains("bad record"), "{failure}");
+        }
     }
 
     #[test]

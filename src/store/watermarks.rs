@@ -13,9 +13,12 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use tracing::{error, warn};
+use tracing::error;
 
-use super::checked_file::{self, Magic};
+use super::{
+    checked_file::{self, Magic},
+    identity::Identity,
+};
 
 const FILE: &str = "watermarks";
 const MAGIC: Magic = *b"BOLIDEW1";
@@ -44,6 +47,8 @@ struct Followed {
 
 pub struct Watermarks {
     path: PathBuf,
+    /// Why nothing is known at this start that was recorded before.
+    lost: Option<String>,
     inner: Mutex<Inner>,
 }
 
@@ -57,15 +62,19 @@ struct Inner {
 
 impl Watermarks {
     /// Reads what was recorded. A file that cannot be read is no reason not to start: it holds
-    /// nothing that cannot be told from the shards, if those are whole.
+    /// nothing that cannot be told from the shards, if those are whole. See [`Self::lost`].
     pub fn open(data: &Path) -> Arc<Self> {
         let path = data.join(FILE);
-        let recorded = read(&path).unwrap_or_else(|failure| {
-            warn!(%failure, "how far the shards had come is not known");
-            Recorded::default()
-        });
+        let (recorded, lost) = match find(data) {
+            Ok(recorded) => (recorded, None),
+            Err(failure) => {
+                error!(%failure, "recorded sequence numbers are lost: a WAL that was cut since the last start cannot be noticed");
+                (Recorded::default(), Some(failure.to_string()))
+            }
+        };
         Arc::new(Self {
             path,
+            lost,
             inner: Mutex::new(Inner {
                 recorded,
                 ..Inner::default()
@@ -73,9 +82,23 @@ impl Watermarks {
         })
     }
 
-    /// Fails where [`Self::open`] only warns.
+    /// Makes the file of a data folder that is about to get its identity.
+    pub fn begin(data: &Path) -> io::Result<()> {
+        let path = data.join(FILE);
+        match path.exists() {
+            true => Ok(()),
+            false => store(&path, &Recorded::default()),
+        }
+    }
+
+    /// Fails where [`Self::open`] only says so.
     pub fn verify(data: &Path) -> io::Result<()> {
-        read(&data.join(FILE)).map(drop)
+        find(data).map(drop)
+    }
+
+    /// Why nothing was known at this start, if something should have been.
+    pub fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -140,11 +163,17 @@ impl Watermarks {
     }
 }
 
-fn read(path: &Path) -> io::Result<Recorded> {
-    match checked_file::read(path, &MAGIC)? {
+/// Reads the file. Only a folder without an identity may be without it.
+fn find(data: &Path) -> io::Result<Recorded> {
+    let path = data.join(FILE);
+    match checked_file::read(&path, &MAGIC)? {
+        None if Identity::exists(data) => {
+            let message = format!("{} is missing", path.display());
+            Err(io::Error::new(io::ErrorKind::InvalidData, message))
+        }
         None => Ok(Recorded::default()),
         Some(contents) => rmp_serde::from_slice(&contents)
-            .map_err(|failure| checked_file::damaged(path, &failure.to_string())),
+            .map_err(|failure| checked_file::damaged(&path, &failure.to_string())),
     }
 }
 
@@ -177,11 +206,32 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_no_reason_not_to_start() {
+    fn a_damaged_or_missing_file_is_no_reason_not_to_start_but_it_is_said() {
         let data = tempfile::tempdir().unwrap();
-        Watermarks::open(data.path()).record(3);
-        std::fs::write(data.path().join(FILE), b"garbage").unwrap();
-        assert!(Watermarks::verify(data.path()).is_err());
-        assert_eq!(Watermarks::open(data.path()).catalog(), 0);
+        let data = data.path();
+        // A new folder has none.
+        assert_eq!(Watermarks::open(data).lost(), None);
+        Watermarks::begin(data).unwrap();
+        let identity = Identity {
+            format: 3,
+            folder: [7; 16],
+            member: None,
+        };
+        identity.write(data).unwrap();
+        assert_eq!(Watermarks::open(data).lost(), None);
+        Watermarks::open(data).record(3);
+        // A start after a crash must not begin anew.
+        Watermarks::begin(data).unwrap();
+        assert_eq!(Watermarks::open(data).catalog(), 3);
+        std::fs::write(data.join(FILE), b"garbage").unwrap();
+        let is_lost = |why: &str| {
+            let failure = Watermarks::verify(data).unwrap_err().to_string();
+            assert!(failure.contains(why), "{failure}");
+            let marks = Watermarks::open(data);
+            assert_eq!((marks.catalog(), marks.lost()), (0, Some(&*failure)));
+        };
+        is_lost("too short");
+        std::fs::remove_file(data.join(FILE)).unwrap();
+        is_lost("is missing");
     }
 }

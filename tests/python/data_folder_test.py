@@ -133,6 +133,39 @@ def test_what_the_catalog_has_given_up_is_deleted_at_a_start(new_node):
     assert node.health("/status").json["removed"] == []
 
 
+def test_what_a_killed_split_leaves_is_deleted_at_a_start(new_node):
+    node = new_node()
+    fill(node, "kept")
+    node.stop()
+    [shard] = shards(node)
+    for extension in ["new", "new.tmp"]:
+        left = node.data / "shards" / f"{shard.removesuffix('-0')}-1.{extension}"
+        shutil.copytree(node.data / "shards" / shard, left)
+    node.start()
+    assert shards(node) == {shard}
+    assert node.health("/status").json["removed"] == []
+    assert count(node, "kept") == 20
+
+
+def test_lost_sequence_numbers_are_said_and_recorded_anew(new_node):
+    node = new_node()
+    fill(node, "kept")
+    node.stop()
+    (node.data / "watermarks").unlink()
+    done = run("check", "--data-path", node.data)
+    assert done.returncode == 4 and "watermarks is missing" in done.stdout
+    node.start()
+    assert "watermarks is missing" in node.health("/status").json["lostSequences"]
+    assert node.metric("bolide_storage_sequences_lost") == 1
+    assert "recorded sequence numbers are lost" in node.log()
+    assert count(node, "kept") == 20
+    node.stop()
+    assert run("check", "--data-path", node.data).returncode == 0
+    node.start()
+    assert node.health("/status").json["lostSequences"] is None
+    assert node.metric("bolide_storage_sequences_lost") == 0
+
+
 # Whose folder it is
 
 
@@ -267,6 +300,28 @@ def test_a_check_changes_nothing_and_finds_nothing_in_a_whole_folder(new_node, e
     assert "nothing is damaged" in done.stdout
     assert everything(node.data) == before
     assert run("check", "--data-path", node.folder / "missing").returncode == 2
+
+
+def test_a_check_without_the_identity_says_what_a_start_does(new_node):
+    node = new_node()
+    fill(node, "one")
+    node.stop()
+    (node.data / "identity").unlink()
+    done = run("check", "--data-path", node.data)
+    assert done.returncode == 0 and "restores from the catalog" in done.stdout, done
+    node.start()
+    assert count(node, "one") == 20
+    assert (node.data / "identity").exists()
+
+
+@pytest.mark.parametrize("file", ["clock", "time", "node", "filled"])
+def test_a_check_reads_the_small_files_too(new_node, file):
+    node = new_node()
+    fill(node, "one", items=1)
+    node.stop()
+    (node.data / file).write_bytes(b"garbage")
+    done = run("check", "--data-path", node.data)
+    assert done.returncode == 4 and f"damaged  {file}" in done.stdout, done
 
 
 def test_a_check_names_what_is_damaged_and_changes_nothing(new_node):

@@ -31,6 +31,8 @@ use crate::{
 const SHARDS: &str = "shards";
 /// The folder of a part that is being made.
 const UNFINISHED: &str = "new";
+/// RocksDB makes a checkpoint in a folder of this name first.
+const UNFINISHED_CHECKPOINT: &str = "new.tmp";
 /// The folder of a replica that a snapshot has replaced.
 const REPLACED: &str = "old";
 
@@ -323,15 +325,16 @@ pub fn upgrade(data: &Path, id: FolderId) -> io::Result<()> {
 type Verdict = (String, Result<String, String>);
 
 /// Verifies every shard that a catalog names, as far as it is on this node, without changing
-/// anything: see [`verify::engine`].
+/// anything: see [`verify::engine`]. `id` is that of the data folder; none in the layout before ids.
 pub fn verify(
     data: &Path,
+    id: Option<FolderId>,
     watermarks: &Arc<Watermarks>,
     catalog: &Catalog,
-    is_upgraded: bool,
     scratch: &Path,
 ) -> Vec<io::Result<Verdict>> {
-    let folders = ShardFolders::new(data, Arc::clone(watermarks));
+    let mut folders = ShardFolders::new(data, Arc::clone(watermarks));
+    folders.id = id.unwrap_or_default();
     let identity = Identity::read(data).ok().flatten();
     let node = identity.and_then(|identity| Some(identity.member?.node));
     let is_member = node.is_some() || !catalog.nodes.is_empty();
@@ -354,7 +357,7 @@ pub fn verify(
             verdicts.push((name.clone(), Ok("missing, to be filled".to_owned())));
             continue;
         }
-        let verified = folders.incarnation(&folder, is_upgraded).and_then(|one| {
+        let verified = folders.incarnation(&folder, id.is_some()).and_then(|one| {
             let sequence = watermarks.sequence(&watermark_name(&folder), one);
             verify::engine(&folder, scratch, sequence, is_member)
         });
@@ -389,12 +392,11 @@ enum EntryKind {
 
 impl Entry {
     fn new(name: String, path: PathBuf) -> Self {
-        let kind = match (parse_name(&name), name.rsplit_once('.')) {
-            (Some((rid, range)), _) => EntryKind::Shard(rid, range),
-            (None, Some((shard, UNFINISHED))) if parse_name(shard).is_some() => {
-                EntryKind::Unfinished
-            }
-            (None, Some((shard, REPLACED))) if parse_name(shard).is_some() => EntryKind::Replaced,
+        let (shard, extension) = name.split_once('.').unwrap_or((&name, ""));
+        let kind = match (parse_name(shard), extension) {
+            (Some((rid, range)), "") => EntryKind::Shard(rid, range),
+            (Some(_), UNFINISHED | UNFINISHED_CHECKPOINT) => EntryKind::Unfinished,
+            (Some(_), REPLACED) => EntryKind::Replaced,
             _ => EntryKind::Foreign,
         };
         Self {
@@ -420,6 +422,11 @@ impl ShardHost {
     /// Folders that were set aside.
     pub fn removed(&self) -> Vec<Removed> {
         self.folders.removed()
+    }
+
+    /// Why the recorded sequence numbers could not be read at start.
+    pub fn lost_sequences(&self) -> Option<&str> {
+        self.folders.watermarks.lost()
     }
 }
 
