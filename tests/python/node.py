@@ -46,7 +46,10 @@ def settings_free(environment):
 
 
 # Below those that the system gives to whoever connects, and each once: nobody takes one between our look and a node's start.
-PORTS = iter(random.sample(range(18_000, 32_000), 14_000))
+# Test processes that run at the same time have ranges of their own.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+WORKER_PORTS = range(18_000 + 1_750 * WORKER, 18_000 + 1_750 * (WORKER + 1))
+PORTS = iter(random.sample(WORKER_PORTS, len(WORKER_PORTS)))
 
 
 def is_free(port):
