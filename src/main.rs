@@ -17,6 +17,16 @@ fn main() -> ExitCode {
             output::show(&text);
             ExitCode::SUCCESS
         }
+        config::Command::ManPages(folder) => match config::write_man_pages(&folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => fail(
+                config::ExitCode::Failure,
+                &format!(
+                    "cannot write man pages into '{}': {failure}",
+                    folder.display()
+                ),
+            ),
+        },
         config::Command::Incomplete(text) => {
             output::warn(&text);
             config::ExitCode::Configuration.into()
