@@ -9,6 +9,8 @@ const { bolide: made } = require("../package.json");
 
 // A terminal sends Ctrl-C to npx and to this process, and npx sends it on: the node would take the second one as "at once".
 const REPEATED_SIGNAL_MS = 300;
+// How often it is looked whether npx is still there.
+const PARENT_POLL_MS = 200;
 
 function glibc() {
   process.report.excludeNetwork = true;
@@ -50,6 +52,15 @@ for (const signal of ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"]) {
     if (now - (last[signal] ?? 0) > REPEATED_SIGNAL_MS) child.kill(signal);
     last[signal] = now;
   });
+}
+// npx, told to end, ends its shell but not what runs in it. After Ctrl-C the program knows already.
+if (process.env.npm_command === "exec") {
+  const parent = process.ppid;
+  const poll = setInterval(() => {
+    if (process.ppid === parent) return;
+    clearInterval(poll);
+    if (Object.keys(last).length === 0) child.kill("SIGTERM");
+  }, PARENT_POLL_MS);
 }
 child.on("error", (error) => fail(`cannot run ${program}: ${error.message}`, 1));
 child.on("exit", (code, signal) => process.exit(signal ? 128 + constants.signals[signal] : code));
