@@ -1,12 +1,19 @@
-//! The build script: tells `bolide --version` what was built, and refuses a RocksDB library that
-//! does not belong to cargo's bindings.
+//! The build script: tells `bolide --version` what was built, refuses a RocksDB library that does
+//! not belong to cargo's bindings, and puts the C++ library into the program.
 
-use std::{env, fs, path::Path, process::Command};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 fn main() {
     println!("cargo::rerun-if-changed=config/build.rs");
     name_the_build();
     check_rocksdb();
+    if variable("CARGO_CFG_TARGET_OS") == "linux" {
+        link_cxx_library_statically();
+    }
 }
 
 /// Sets BUILD_COMMIT, BUILD_TARGET and BUILD_PROFILE for the compiler.
@@ -69,6 +76,33 @@ fn check_rocksdb() {
             used.to_string_lossy()
         );
     }
+}
+
+/// Makes the linker find `libstdc++.a` where it looks first, so that `-lstdc++` of the bindings
+/// means it: a program that runs wherever its glibc does. Without that file the library is shared.
+fn link_cxx_library_statically() {
+    println!("cargo::rerun-if-env-changed=CXX");
+    let compiler = env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+    let Some(archive) = file_of_compiler(&compiler, "libstdc++.a") else {
+        return;
+    };
+    let folder = Path::new(&variable("OUT_DIR")).join("cxx");
+    let link = folder.join("libstdc++.a");
+    let _ = fs::remove_file(&link);
+    fs::create_dir_all(&folder)
+        .and_then(|()| fs::copy(&archive, &link))
+        .unwrap_or_else(|error| panic!("cannot copy {} to {link:?}: {error}", archive.display()));
+    println!("cargo::rustc-link-search=native={}", folder.display());
+}
+
+/// Where a compiler has one of its libraries; it answers with the bare name if it has none.
+fn file_of_compiler(compiler: &str, name: &str) -> Option<PathBuf> {
+    let output = Command::new(compiler)
+        .arg(format!("-print-file-name={name}"))
+        .output()
+        .ok()?;
+    let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+    path.is_absolute().then_some(path)
 }
 
 fn variable(name: &str) -> String {

@@ -3,9 +3,21 @@
 use std::{path::Path, process::ExitCode};
 
 use bolide::{config, gateway::keys, model::error::Result, node, output};
+use rand::{TryRngCore, rngs::OsRng};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// libstdc++ seeds with glibc's function of this name, which came with glibc 2.36. The linker takes
+/// this one instead, and the program runs with older versions.
+// SAFETY: the name and the signature are those of arc4random(3), which nothing else here defines.
+#[cfg(target_os = "linux")]
+#[unsafe(no_mangle)]
+extern "C" fn arc4random() -> u32 {
+    OsRng
+        .try_next_u32()
+        .unwrap_or_else(|_| std::process::abort())
+}
 
 fn main() -> ExitCode {
     let command = match config::parse(std::env::args_os(), config::environment()) {
@@ -17,6 +29,16 @@ fn main() -> ExitCode {
             output::show(&text);
             ExitCode::SUCCESS
         }
+        config::Command::ManPages(folder) => match config::write_man_pages(&folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => fail(
+                config::ExitCode::Failure,
+                &format!(
+                    "cannot write man pages into '{}': {failure}",
+                    folder.display()
+                ),
+            ),
+        },
         config::Command::Incomplete(text) => {
             output::warn(&text);
             config::ExitCode::Configuration.into()

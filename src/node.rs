@@ -6,6 +6,7 @@ mod identity;
 mod membership;
 pub mod offline;
 mod privacy;
+mod service_manager;
 mod stop;
 
 use std::{
@@ -264,11 +265,13 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     });
     let mut signals =
         stop::Signals::new().map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
+    service_manager::notify("READY=1");
     let ended = tokio::select! {
         () = signals.next() => Ok(()),
         failure = ended_by_others(&settings, ends) => Err(failure),
     };
     info!("stopping");
+    service_manager::notify("STOPPING=1");
     health.stopping();
     let shutdown = Duration::from_secs(server.shutdown_seconds);
     let requests = async move {

@@ -197,6 +197,29 @@ fn every_link_leads_somewhere() {
     }
 }
 
+/// Bolide is in no public registry: whoever has that name there is somebody else.
+#[test]
+fn no_page_installs_bolide_from_a_registry() {
+    let installs = [
+        r"pipx? install(?: -\S+)* bolide\b",
+        r"\b(?:uvx|npx)(?: -\S+)* bolide\b",
+        r"npm (?:install|i|exec)(?: -\S+)* bolide\b",
+        r"cargo install(?: --locked)? bolide\b",
+        r"apt(?:-get)? install(?: -\S+)* bolide\b",
+    ];
+    let installs = Regex::new(&installs.join("|")).unwrap();
+    assert!(installs.is_match("pip install -U bolide"));
+    for document in DOCUMENTS.iter().chain(&["config/packaging/package.md"]) {
+        let found = installs
+            .find(&read(document))
+            .map(|found| found.as_str().to_owned());
+        assert_eq!(
+            found, None,
+            "{document} installs a package of somebody else"
+        );
+    }
+}
+
 /// Headings as links spell them.
 fn headings(document: &str) -> BTreeSet<String> {
     let lines = document.lines().filter(|line| line.starts_with('#'));

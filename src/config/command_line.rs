@@ -4,8 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind as ClapError;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 
+use super::generated::completions;
 use super::layers::{Flag, Sources, load};
 use super::{DEFAULT_FILE, Settings};
 use crate::bench::BenchTask;
@@ -62,7 +64,9 @@ pub enum Command {
     Operator(OperatorTask),
     /// Look at a data folder that no node uses.
     Offline(OfflineTask),
-    /// Print this text and end: the help or the version.
+    /// Write the man pages into this folder.
+    ManPages(PathBuf),
+    /// Print this text and end: the help, the version or shell completions.
     Show(String),
     /// A command was named without what it is to do: print its help as an error.
     Incomplete(String),
@@ -162,6 +166,16 @@ enum Task {
     /// List or delete folders that a start has set aside
     #[command(subcommand)]
     Removed(RemovedTask),
+    /// Print the completions of commands and flags for a shell
+    Completions {
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// Write the man pages into a folder, which is made if it is missing
+    Man {
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
 }
 
 // All values are text here: the settings check them, the same way for file, environment and flags.
@@ -307,7 +321,17 @@ pub fn parse(
         Some(Task::Removed(task)) => {
             alone(&line.serve, "removed", Command::Offline(task.offline()))
         }
+        Some(Task::Completions { shell }) => {
+            let script = completions(shell);
+            alone(&line.serve, "completions", Command::Show(script))
+        }
+        Some(Task::Man { folder }) => alone(&line.serve, "man", Command::ManPages(folder)),
     }
+}
+
+/// The command line as a value, for what is generated from it.
+pub(super) fn definition() -> clap::Command {
+    CommandLine::command()
 }
 
 /// An order to a node, which is reached and signed for as the settings here say.

@@ -4,6 +4,7 @@
 
 mod checks;
 mod command_line;
+mod generated;
 mod layers;
 mod regions;
 mod together;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use command_line::{Command, ExitCode, OfflineTask, environment, parse};
+pub use generated::write_man_pages;
 pub use layers::{Flag, Sources, load, setting_names};
 
 use crate::model::consistency::Consistency;

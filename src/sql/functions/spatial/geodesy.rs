@@ -1,6 +1,7 @@
 //! Lengths and areas on the WGS 84 ellipsoid.
 
 use super::geometry::{Geometry, Position, Ring};
+use super::sphere::hypotenuse;
 use std::f64::consts::{PI, TAU};
 
 const EQUATOR_METRES: f64 = 6_378_137.0;
@@ -23,7 +24,7 @@ pub fn distance(from: (f64, f64), to: (f64, f64)) -> f64 {
     let mut lambda = longitude;
     for _ in 0..ITERATIONS_MAX {
         let (sin_l, cos_l) = lambda.sin_cos();
-        let sin_sigma = (cos2 * sin_l).hypot(cos1 * sin2 - sin1 * cos2 * cos_l);
+        let sin_sigma = hypotenuse(cos2 * sin_l, cos1 * sin2 - sin1 * cos2 * cos_l);
         if sin_sigma == 0.0 {
             return 0.0;
         }

@@ -3,6 +3,12 @@
 /// How near to a great circle a point counts as on it (about a centimetre on the earth).
 const ON_LINE: f64 = 1e-9;
 
+/// Of legs no longer than the unit. Not `f64::hypot`, whose symbol is of glibc 2.35: without it
+/// the program runs with 2.34.
+pub fn hypotenuse(a: f64, b: f64) -> f64 {
+    (a * a + b * b).sqrt()
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Vector {
     pub x: f64,
@@ -24,7 +30,7 @@ impl Vector {
 
     /// Longitude and latitude in degrees.
     pub fn degrees(self) -> (f64, f64) {
-        let latitude = self.z.atan2(self.x.hypot(self.y));
+        let latitude = self.z.atan2(hypotenuse(self.x, self.y));
         (self.y.atan2(self.x).to_degrees(), latitude.to_degrees())
     }
 
