@@ -391,7 +391,11 @@ pub async fn join_cluster(
         node,
     }))?;
     let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
-    let listener = listen(host, port.parse().unwrap_or(0))?;
+    let listener = listen(
+        host,
+        port.parse().unwrap_or(0),
+        "cluster.address (or cluster.members)",
+    )?;
     let identity = Identity {
         cluster: cluster_id(&settings.cluster.name),
         node,
