@@ -7,6 +7,7 @@ mod identity;
 mod membership;
 pub mod offline;
 mod privacy;
+mod quorum;
 mod stop;
 
 use std::{
@@ -226,6 +227,9 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         unsent: ByteBudget::new(settings.limits.node_inflight_bytes_max),
     });
     let health_member = shared.member.clone();
+    if let Some(member) = &health_member {
+        quorum::watch(Arc::clone(member));
+    }
     let driver = shared.member.as_ref().map(|member| member.driver.clone());
     let mut log = None;
     let mut ends = None;
@@ -330,6 +334,15 @@ fn refuse_open_network(settings: &Settings) -> Result<(), Failure> {
 
 /// Makes the data folder, and takes it for this process alone.
 fn lock_folder(folder: &Path) -> Result<File, Failure> {
+    if folder.is_file() {
+        return Err(Failure::new(
+            ExitCode::Configuration,
+            format!(
+                "the data folder '{}' is a file: --data-path names a folder, which is made if it is missing",
+                folder.display()
+            ),
+        ));
+    }
     let open = || -> io::Result<File> {
         fs::create_dir_all(folder)?;
         privacy::close_folder(folder)?;

@@ -151,7 +151,7 @@ enum Task {
     /// Measure a node of its own
     #[command(subcommand)]
     Bench(BenchTask),
-    /// Try a cluster on this machine
+    /// Try a cluster on this machine, or take a node out of any
     #[command(subcommand)]
     Cluster(ClusterTask),
     /// Confirm the time of a running node

@@ -171,10 +171,18 @@ fn key(cluster: &Cluster) -> Result<ClusterKey, Failure> {
         wrong("cluster.key_file is missing: the nodes of a cluster share a secret".to_owned())
     })?;
     privacy::warn_of_readable_secret("cluster key file", key_file);
-    let secret = fs::read(key_file)
-        .map_err(|failure| wrong(format!("cannot read '{}': {failure}", key_file.display())))?;
-    ClusterKey::new(secret.trim_ascii())
-        .ok_or_else(|| wrong(format!("'{}' has too few bytes", key_file.display())))
+    let secret = fs::read(key_file).map_err(|failure| {
+        wrong(format!(
+            "cannot read cluster.key_file '{}': {failure} (`bolide key` makes a key)",
+            key_file.display()
+        ))
+    })?;
+    ClusterKey::new(secret.trim_ascii()).ok_or_else(|| {
+        wrong(format!(
+            "cluster.key_file '{}' has too few bytes: 32 are the least (`bolide key` makes a key)",
+            key_file.display()
+        ))
+    })
 }
 
 /// Who the node is, and who begins the cluster with it.
