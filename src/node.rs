@@ -1,11 +1,13 @@
 //! A node: puts the rooms together, serves, and stops in order.
 
+mod banner;
 mod descriptors;
 mod hosts;
 mod identity;
 mod membership;
 pub mod offline;
 mod privacy;
+mod quorum;
 mod service_manager;
 mod stop;
 
@@ -20,7 +22,7 @@ use std::{
 
 use actix::{Actor, Arbiter};
 use arc_swap::ArcSwap;
-use hosts::check_host;
+use hosts::{check_host, listen};
 use identity::DataFolder;
 use membership::{Joined, begin_catalog, is_member, join_cluster, taken_out};
 use tracing::{error, info, warn};
@@ -45,6 +47,7 @@ use crate::{
     },
     memory::{self, MemoryBounds},
     model::error::Error,
+    output,
     router::{RoutingTable, query::QueryRoom},
     server::{ByteBudget, Deadlines, Listening},
     shard::{
@@ -147,13 +150,15 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     let server = &settings.server;
     check_host(&server.host)?;
     let keys = if settings.auth.enabled {
-        let keys = KeySource::open(settings.auth.key_file.as_deref(), &server.host)?;
+        let key_file = settings.auth.key_file.as_deref();
+        let keys = KeySource::open(key_file, &server.host, server.emulator)?;
         warn_of_readable_keys(keys.origin());
         Some(keys)
     } else {
         refuse_open_network(&settings)?;
         None
     };
+    banner::warn_of_emulator(&settings, keys.as_ref());
     let data = &settings.storage.data_path;
     // Held until the process ends.
     let _lock = lock_folder(data)?;
@@ -165,8 +170,8 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         Protocol::Https => Some(certificates(&settings)?.server_config()?),
     };
     let clock = open_clock(&settings);
-    let rest_listener = listen(&server.host, server.port)?;
-    let health_listener = listen(&server.host, server.health_port)?;
+    let rest_listener = listen(&server.host, server.port, "--port")?;
+    let health_listener = listen(&server.host, server.health_port, "--health-port")?;
     let health_port = port_of(&health_listener);
     let endpoint = server.endpoint(port_of(&rest_listener));
     let orders = OrderAuth::new(
@@ -223,6 +228,9 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         unsent: ByteBudget::new(settings.limits.node_inflight_bytes_max),
     });
     let health_member = shared.member.clone();
+    if let Some(member) = &health_member {
+        quorum::watch(Arc::clone(member));
+    }
     let driver = shared.member.as_ref().map(|member| member.driver.clone());
     let mut log = None;
     let mut ends = None;
@@ -247,7 +255,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     let rest = server::rest(listening, shared)
         .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
 
-    announce(&endpoint, health_port, &settings, keys.as_ref());
+    let banner = banner::text(&endpoint, health_port, &settings, keys.as_ref());
     watch_clock(Arc::clone(&clock));
     record_progress(Arc::clone(&host), Arc::clone(&table));
     tidy_metrics(metrics);
@@ -263,6 +271,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         coordinator: coordinator.clone(),
         cluster: health_member.zip(meta),
     });
+    output::show(&banner);
     let mut signals =
         stop::Signals::new().map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
     service_manager::notify("READY=1");
@@ -328,6 +337,15 @@ fn refuse_open_network(settings: &Settings) -> Result<(), Failure> {
 
 /// Makes the data folder, and takes it for this process alone.
 fn lock_folder(folder: &Path) -> Result<File, Failure> {
+    if folder.is_file() {
+        return Err(Failure::new(
+            ExitCode::Configuration,
+            format!(
+                "the data folder '{}' is a file: --data-path names a folder, which is made if it is missing",
+                folder.display()
+            ),
+        ));
+    }
     let open = || -> io::Result<File> {
         fs::create_dir_all(folder)?;
         privacy::close_folder(folder)?;
@@ -357,21 +375,14 @@ fn certificates(settings: &Settings) -> Result<CertificateFiles, Failure> {
         CertificateFiles::configured(settings.tls.cert.as_deref(), settings.tls.key.as_deref())?;
     match configured {
         Some(files) => Ok(files),
-        None => Ok(CertificateFiles::development(
-            &settings.storage.data_path,
-            &settings.server.host,
-        )?),
+        None => {
+            let server = &settings.server;
+            let hosts: Vec<&str> = server.allowed_hosts.split(',').collect();
+            let hosts = [&[server.host.as_str()], &hosts[..]].concat();
+            let data = &settings.storage.data_path;
+            Ok(CertificateFiles::development(data, &hosts)?)
+        }
     }
-}
-
-fn listen(host: &str, port: u16) -> Result<TcpListener, Failure> {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    TcpListener::bind((bare, port)).map_err(|failure| {
-        Failure::new(
-            ExitCode::Configuration,
-            format!("cannot listen on {host}:{port}: {failure}"),
-        )
-    })
 }
 
 fn port_of(listener: &TcpListener) -> u16 {
@@ -493,31 +504,6 @@ fn connections_max(settings: &Settings) -> usize {
             half.clamp(CONNECTIONS_LEAST, CONNECTIONS_MOST)
         }
         count => count,
-    }
-}
-
-/// Tells the person who started the node how to reach it.
-fn announce(endpoint: &str, health_port: u16, settings: &Settings, keys: Option<&KeySource>) {
-    println!("Bolide {} serves {endpoint}", env!("CARGO_PKG_VERSION"));
-    println!(
-        "  health     http://{}:{health_port}/status",
-        settings.server.host
-    );
-    println!("  data       {}", settings.storage.data_path.display());
-    match keys {
-        Some(source) => {
-            let keys = source.keys();
-            match source.origin() {
-                // It is printed because everybody knows it.
-                _ if keys.primary.is_well_known() => {
-                    println!("  key        {}", keys.primary.base64());
-                    println!("  connection {}", keys.connection_string(endpoint));
-                }
-                KeyOrigin::File(path) => println!("  key        from {}", path.display()),
-                KeyOrigin::WellKnown => {}
-            }
-        }
-        None => println!("  key        none: authentication is switched off"),
     }
 }
 

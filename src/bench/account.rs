@@ -52,8 +52,11 @@ impl Account {
     /// Sees to it that every endpoint answers and takes the key.
     pub async fn check(&self) -> Result<()> {
         for endpoint in &self.endpoints {
-            let unreachable = |error| {
-                Error::bad_request(format!("cannot reach the endpoint {endpoint}: {error}"))
+            let unreachable = |error: io::Error| {
+                let hint = endpoint.hint(&error);
+                Error::bad_request(format!(
+                    "cannot reach the endpoint {endpoint}: {error}{hint}"
+                ))
             };
             let reply = self
                 .exchange(endpoint, &ACCOUNT)

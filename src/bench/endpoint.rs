@@ -1,6 +1,7 @@
 //! Where a server listens, and how to speak to it.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +17,16 @@ use crate::model::error::{Error, Result};
 
 const HTTP_PORT: u16 = 80;
 const HTTPS_PORT: u16 = 443;
+
+const SPEAKS_HTTP: &str = "; does it speak plain http? Then its URL begins with http://";
+
+/// Whether the other side has ended a connection.
+fn is_hang_up(failure: &io::Error) -> bool {
+    matches!(
+        failure.kind(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof
+    )
+}
 
 /// Which certificates an https endpoint may show.
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +142,21 @@ impl Endpoint {
             (false, HTTP_PORT) if self.tls.is_none() => self.host.clone(),
             (false, HTTPS_PORT) if self.tls.is_some() => self.host.clone(),
             (false, port) => format!("{}:{port}", self.host),
+        }
+    }
+
+    /// What to do about a failure to connect, where that is known.
+    pub fn hint(&self, failure: &io::Error) -> &'static str {
+        let of_tls = failure
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        match (&self.tls, of_tls) {
+            (_, Some(rustls::Error::InvalidCertificate(_))) => {
+                "; --ca-file names a file of certificates to trust, --insecure trusts any"
+            }
+            (_, Some(rustls::Error::InvalidMessage(_))) => SPEAKS_HTTP,
+            (Some(_), _) if is_hang_up(failure) => SPEAKS_HTTP,
+            _ => "",
         }
     }
 

@@ -144,12 +144,15 @@ pub fn parse_members(list: &str) -> Option<BTreeMap<u64, String>> {
 /// An address or a host name, without scheme and port; the brackets of an IPv6 address go.
 pub fn host<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let expected = "a host name or an IP address without a port";
-    let found = text(deserializer, expected, |found| {
-        let name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.' || c == '_';
-        bare_host(found).parse::<std::net::IpAddr>().is_ok()
-            || (!found.is_empty() && found.chars().all(name))
-    })?;
+    let found = text(deserializer, expected, is_host)?;
     Ok(bare_host(&found).to_owned())
+}
+
+/// Returns whether it is an address or could be a host name.
+pub fn is_host(text: &str) -> bool {
+    let name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.' || c == '_';
+    bare_host(text).parse::<std::net::IpAddr>().is_ok()
+        || (!text.is_empty() && text.chars().all(name))
 }
 
 fn bare_host(host: &str) -> &str {

@@ -4,16 +4,18 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind as ClapError;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 
+use super::emulator::EmulatorFlags;
+use super::examples::with_examples;
 use super::generated::completions;
 use super::layers::{Flag, Sources, load};
 use super::{DEFAULT_FILE, Settings};
 use crate::bench::BenchTask;
 use crate::local_cluster::ClusterTask;
 use crate::model::error::{Error, Result};
-use crate::operator::{ClockTask, Configured, OperatorTask, Split};
+use crate::operator::{ClockTask, Configured, OperatorTask, Ready, Split};
 
 /// What was built: the version, the commit, the target and the profile.
 pub const VERSION: &str = concat!(
@@ -137,7 +139,7 @@ impl RemovedTask {
         Exit codes: 0 clean, 1 failure, 2 configuration, 3 data folder in use, 4 data damaged,\n\
         10 disk full."
 )]
-struct CommandLine {
+pub(super) struct CommandLine {
     #[command(subcommand)]
     task: Option<Task>,
     #[command(flatten)]
@@ -153,12 +155,14 @@ enum Task {
     /// Measure a node of its own
     #[command(subcommand)]
     Bench(BenchTask),
-    /// Try a cluster on this machine
+    /// Try a cluster on this machine, or take a node out of any
     #[command(subcommand)]
     Cluster(ClusterTask),
     /// Confirm the time of a running node
     #[command(subcommand)]
     Clock(ClockTask),
+    /// Ask whether a running node is ready; exit code 1 if it is not
+    Ready(Ready),
     /// Split a shard of a running node in two
     Split(Split),
     /// Verify every file of a data folder that no node uses; exit code 4 if any is damaged
@@ -226,6 +230,8 @@ struct ServeFlags {
     /// Change any setting of config/bolide.toml; can be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
+    #[command(flatten)]
+    emulator: EmulatorFlags,
 }
 
 impl ServeFlags {
@@ -256,6 +262,7 @@ impl ServeFlags {
                     value,
                 })
             })
+            .chain(self.emulator.switch())
             .collect()
     }
 
@@ -285,7 +292,8 @@ pub fn parse(
     arguments: impl IntoIterator<Item = OsString>,
     environment: Vec<(String, String)>,
 ) -> Result<Command> {
-    let line = match CommandLine::try_parse_from(arguments) {
+    let matched = definition().try_get_matches_from(arguments);
+    let line = match matched.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
         Ok(line) => line,
         Err(error)
             if matches!(
@@ -313,6 +321,7 @@ pub fn parse(
             alone(&line.serve, "cluster", Command::Cluster(task))
         }
         Some(Task::Clock(task)) => operator(&line.serve, OperatorTask::Clock(task), environment),
+        Some(Task::Ready(ready)) => operator(&line.serve, OperatorTask::Ready(ready), environment),
         Some(Task::Split(split)) => operator(&line.serve, OperatorTask::Split(split), environment),
         Some(Task::Check(DataPath { data_path })) => {
             let task = OfflineTask::Check { data_path };
@@ -331,7 +340,7 @@ pub fn parse(
 
 /// The command line as a value, for what is generated from it.
 pub(super) fn definition() -> clap::Command {
-    CommandLine::command()
+    with_examples(CommandLine::command())
 }
 
 /// An order to a node, which is reached and signed for as the settings here say.
@@ -349,7 +358,7 @@ fn configured(flags: &ServeFlags, environment: Vec<(String, String)>) -> Result<
     let settings = load(Sources {
         file: flags.config.clone().or_else(default_file),
         environment,
-        flags: Vec::new(),
+        ..Sources::default()
     })?;
     Ok(Configured {
         host: settings.server.reached_host().to_owned(),
@@ -364,11 +373,13 @@ fn default_file() -> Option<PathBuf> {
 
 /// A command that takes none of the flags that serve.
 fn alone(flags: &ServeFlags, name: &str, command: Command) -> Result<Command> {
-    match flags.settings()?.first() {
-        Some(flag) => Err(Error::bad_request(format!(
-            "flag {} is not for {name}",
-            flag.shown
-        ))),
+    let named = flags.settings()?.into_iter().map(|flag| flag.shown);
+    let emulators = flags.emulator.given().into_iter();
+    match named
+        .chain(emulators.map(|(flag, _)| flag.to_owned()))
+        .next()
+    {
+        Some(flag) => Err(Error::bad_request(format!("flag {flag} is not for {name}"))),
         None => Ok(command),
     }
 }
@@ -394,6 +405,10 @@ fn settings(flags: &[&ServeFlags], environment: Vec<(String, String)>) -> Result
         file,
         environment,
         flags: all,
+        emulator_flags: flags
+            .iter()
+            .flat_map(|flags| flags.emulator.given())
+            .collect(),
     })?;
     Ok(Command::Serve(Box::new(settings)))
 }

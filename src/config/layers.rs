@@ -1,5 +1,6 @@
 //! Settings in layers: defaults < file < environment (`BOLIDE_SECTION__KEY`) < flags. A key that
-//! does not exist is an error that names where it stood and the nearest right one.
+//! does not exist is an error that names where it stood and the nearest right one. In emulator mode
+//! the emulator's variables lie between the file and our own.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use figment::providers::{Format as _, Serialized, Toml};
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
-use super::{Settings, together};
+use super::{Settings, emulator, together};
 use crate::model::error::{Error, Result};
 use crate::model::likeness::{LIKENESS_MIN, likeness};
 
@@ -32,19 +33,38 @@ pub struct Sources {
     /// All variables; those that are not ours are passed over.
     pub environment: Vec<(String, String)>,
     pub flags: Vec<Flag>,
+    /// Flags of the emulator that are none of ours, with their values.
+    pub emulator_flags: Vec<(&'static str, String)>,
 }
 
 /// Lays the sources over the defaults and checks the result.
 pub fn load(sources: Sources) -> Result<Settings> {
-    let mut layers = Vec::new();
-    if let Some(path) = &sources.file {
-        layers.push(file_layer(path)?);
+    let file = sources.file.as_deref().map(file_layer).transpose()?;
+    let environment = environment_layer(&sources.environment)?;
+    let flags = given_layer("flag", &sources.flags)?;
+    let switches = file.iter().chain([&environment, &flags]);
+    let is_emulator = switches.filter_map(Layer::is_emulator).last() == Some(true);
+    let mut layers: Vec<Layer> = file.into_iter().collect();
+    let mut translated = Vec::new();
+    if is_emulator {
+        let variables = emulator::variables(&sources.environment)?;
+        layers.push(given_layer("environment variable", &variables.settings)?);
+        layers.push(environment);
+        let own = emulator::flags(&sources.emulator_flags)?;
+        let named = sources.flags.into_iter().map(emulator::in_our_words);
+        let flags: Vec<Flag> = own.settings.iter().cloned().chain(named).collect();
+        layers.push(given_layer("flag", &flags)?);
+        translated.extend([variables, own]);
+    } else {
+        emulator::refuse_flags(&sources.emulator_flags)?;
+        layers.extend([environment, flags]);
     }
-    layers.push(environment_layer(&sources.environment)?);
-    layers.push(flag_layer(&sources.flags)?);
     let figment = Figment::from(Serialized::defaults(Settings::default()));
     let figment = layers.iter().fold(figment, Figment::merge);
-    let settings = figment.extract().map_err(explained)?;
+    let mut settings: Settings = figment.extract().map_err(explained)?;
+    if is_emulator {
+        emulator::complete(&mut settings, translated);
+    }
     together::check(settings, |name| layers.iter().any(|layer| layer.sets(name)))
 }
 
@@ -79,6 +99,13 @@ impl Layer {
         let (section, key) = name.split_once('.').unwrap_or((name, ""));
         let section = self.values.get(section);
         section.is_some_and(|keys| keys.find_ref(key).is_some())
+    }
+}
+
+impl Layer {
+    /// What it says of emulator mode, if anything. What is no boolean is refused later, by name.
+    fn is_emulator(&self) -> Option<bool> {
+        self.values.get("server")?.find_ref("emulator")?.to_bool()
     }
 }
 
@@ -151,18 +178,19 @@ fn variable_name(setting: &str) -> String {
     format!("{ENVIRONMENT_PREFIX}{name}")
 }
 
-fn flag_layer(flags: &[Flag]) -> Result<Layer> {
+/// Flags, or what is given like them; `kind` says what they are called in messages.
+fn given_layer(kind: &'static str, flags: &[Flag]) -> Result<Layer> {
     let mut values = Dict::new();
     for flag in flags {
         set(&mut values, &flag.setting, &flag.value)
-            .map_err(|nearest| unknown(&format!("flag {}", flag.shown), nearest))?;
+            .map_err(|nearest| unknown(&format!("{kind} {}", flag.shown), nearest))?;
     }
     let flags = flags.to_vec();
-    let metadata = Metadata::named("flags").interpolater(move |_, path| {
+    let metadata = Metadata::named(kind).interpolater(move |_, path| {
         let setting = path.join(".");
         // The last one counts, as with every repeated flag.
         let flag = flags.iter().rev().find(|flag| flag.setting == setting);
-        format!("flag {}", flag.map_or("--set", |flag| &flag.shown))
+        format!("{kind} {}", flag.map_or("--set", |flag| &flag.shown))
     });
     Ok(Layer { metadata, values })
 }
@@ -339,6 +367,7 @@ mod tests {
                 file: None,
                 environment,
                 flags,
+                ..Sources::default()
             };
             assert_eq!(load(sources), Ok(Settings::default()), "{setting}");
         }

@@ -4,6 +4,8 @@
 
 mod checks;
 mod command_line;
+mod emulator;
+mod examples;
 mod generated;
 mod layers;
 mod regions;
@@ -36,6 +38,9 @@ pub struct Settings {
     pub limits: Limits,
     pub cluster: Cluster,
     pub log: Log,
+    /// No setting: what the emulator's environment asks for in emulator mode and Bolide has not.
+    #[serde(skip)]
+    pub emulator_ignored: Vec<String>,
 }
 
 /// How clients reach the node.
@@ -53,6 +58,9 @@ pub struct Server {
     pub health_port: u16,
     /// `http` or `https`. .NET and Java clients refuse plain http.
     pub protocol: Protocol,
+    /// Whether the node takes the place of the Cosmos DB emulator in tests: it reads the emulator's
+    /// variables (`PORT`, `PROTOCOL`, …), and takes the well-known key on any address.
+    pub emulator: bool,
     /// Threads that serve requests; 0 means one a core.
     #[serde(deserialize_with = "checks::whole::<_, _, 0, 1_024>")]
     pub workers: usize,
@@ -290,6 +298,7 @@ impl Default for Server {
             port: 8081,
             health_port: 8080,
             protocol: Protocol::Http,
+            emulator: false,
             workers: 0,
             account: "bolide".to_owned(),
             region: "South Central US".to_owned(),

@@ -1,5 +1,6 @@
 //! The account's keys and where they come from: a key file that may change while the node runs,
-//! or the emulator's well-known key, which only a node that listens on loopback may use.
+//! or the emulator's well-known key, which only a node that listens on loopback or stands in for the
+//! emulator may use.
 
 mod account;
 
@@ -29,7 +30,7 @@ pub enum KeyOrigin {
 /// Keeps the keys, and renews them when their file changes.
 pub struct KeySource {
     origin: KeyOrigin,
-    loopback: bool,
+    well_known_allowed: bool,
     /// What the file held when it was last looked at, good or bad; `None` if it was unreadable.
     seen: Mutex<Option<Vec<u8>>>,
     keys: ArcSwap<AccountKeys>,
@@ -37,17 +38,19 @@ pub struct KeySource {
 }
 
 impl KeySource {
-    /// Finds the keys for a node that listens on `host`, or says what to do to have some.
-    pub fn open(key_file: Option<&Path>, host: &str) -> Result<Self> {
+    /// Finds the keys for a node that listens on `host`, or says what to do to have some. One that
+    /// stands in for the emulator may use the well-known key on any address.
+    pub fn open(key_file: Option<&Path>, host: &str, emulator: bool) -> Result<Self> {
         let loopback = is_loopback(host);
+        let well_known_allowed = loopback || emulator;
         let (origin, seen, keys) = match key_file {
             Some(path) => {
                 let bytes = read_key_file(path)?;
-                let keys = checked_keys(&bytes, loopback)
+                let keys = checked_keys(&bytes, well_known_allowed)
                     .map_err(|error| in_file(path, host, loopback, &error))?;
                 (KeyOrigin::File(path.to_owned()), Some(bytes), keys)
             }
-            None if loopback => {
+            None if well_known_allowed => {
                 let key = AccountKey::parse(EMULATOR_KEY)?;
                 (KeyOrigin::WellKnown, None, AccountKeys::single(key))
             }
@@ -55,7 +58,8 @@ impl KeySource {
                 return Err(Error::bad_request(format!(
                     "refusing to listen on {host} with the emulator's well-known key: make a key \
                      of your own with `bolide key > account.key` and start with \
-                     `--key-file account.key`, or listen on 127.0.0.1"
+                     `--key-file account.key`, or listen on 127.0.0.1; `--emulator` allows it for \
+                     tests in a container"
                 )));
             }
         };
@@ -63,7 +67,7 @@ impl KeySource {
         let keys = ArcSwap::from_pointee(keys);
         Ok(Self {
             origin,
-            loopback,
+            well_known_allowed,
             seen: Mutex::new(seen),
             keys,
             authenticator,
@@ -107,7 +111,7 @@ impl KeySource {
         if seen.as_ref() == Some(&bytes) {
             return Ok(false);
         }
-        let keys = checked_keys(&bytes, self.loopback);
+        let keys = checked_keys(&bytes, self.well_known_allowed);
         *seen = Some(bytes);
         let keys = keys.map_err(|error| {
             Error::bad_request(format!(
@@ -189,7 +193,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys");
         fs::write(&path, content).unwrap();
-        KeySource::open(Some(&path), host)
+        KeySource::open(Some(&path), host, false)
     }
 
     #[test]
@@ -218,7 +222,7 @@ mod tests {
 
     #[test]
     fn loopback_without_a_file_has_the_well_known_key() {
-        let source = KeySource::open(None, "127.0.0.1").unwrap();
+        let source = KeySource::open(None, "127.0.0.1", false).unwrap();
         assert_eq!(source.keys().primary.base64(), EMULATOR_KEY);
         assert_eq!(source.origin(), &KeyOrigin::WellKnown);
         assert_eq!(source.reload_if_changed(), Ok(false));
@@ -230,7 +234,10 @@ mod tests {
 
     #[test]
     fn the_well_known_key_never_leaves_loopback() {
-        let none = KeySource::open(None, "0.0.0.0").err().unwrap().message;
+        let none = KeySource::open(None, "0.0.0.0", false)
+            .err()
+            .unwrap()
+            .message;
         assert!(
             none.contains("0.0.0.0") && none.contains("bolide key"),
             "{none}"
@@ -248,6 +255,12 @@ mod tests {
             );
             assert!(opened(&content, "localhost").is_ok(), "{content}");
         }
+    }
+
+    #[test]
+    fn a_stand_in_for_the_emulator_has_the_well_known_key_anywhere() {
+        let source = KeySource::open(None, "0.0.0.0", true).unwrap();
+        assert_eq!(source.keys().primary.base64(), EMULATOR_KEY);
     }
 
     #[test]
@@ -311,7 +324,7 @@ mod tests {
             assert!(!error.contains(&own[..16]), "{error}");
             assert!(!error.contains('\n'), "{error}");
         }
-        let missing = KeySource::open(Some(Path::new("no/such/keys")), "::1")
+        let missing = KeySource::open(Some(Path::new("no/such/keys")), "::1", false)
             .err()
             .unwrap();
         assert!(missing.message.contains("no/such/keys"), "{missing}");
@@ -322,7 +335,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys");
         fs::write(&path, base64(1)).unwrap();
-        let source = KeySource::open(Some(&path), "0.0.0.0").unwrap();
+        let source = KeySource::open(Some(&path), "0.0.0.0", false).unwrap();
         assert_eq!(source.reload_if_changed(), Ok(false));
 
         fs::write(&path, base64(2)).unwrap();

@@ -56,8 +56,9 @@ impl CertificateFiles {
     }
 
     /// The development certificate of this data folder, made now if there is none. A new one is
-    /// valid for this machine's local names and for `host`, the address the node listens on.
-    pub fn development(data_path: &Path, host: &str) -> Result<Self> {
+    /// valid for this machine's local names and for `hosts`: the address the node listens on, and the
+    /// names that clients may use.
+    pub fn development(data_path: &Path, hosts: &[&str]) -> Result<Self> {
         let folder = data_path.join(TLS_FOLDER);
         let files = Self {
             cert: folder.join("cert.pem"),
@@ -66,7 +67,7 @@ impl CertificateFiles {
         if files.cert.exists() && files.key.exists() {
             return Ok(files);
         }
-        let (cert, key) = self_signed(&certificate_names(host))?;
+        let (cert, key) = self_signed(&certificate_names(hosts))?;
         let unwritable = |error: std::io::Error| {
             Error::bad_request(format!(
                 "cannot write the development certificate into '{}': {error}",
@@ -119,13 +120,10 @@ impl CertificateFiles {
 }
 
 /// The names a new development certificate is for, each once.
-fn certificate_names(host: &str) -> Vec<String> {
-    let host = host
-        .trim_start_matches('[')
-        .trim_end_matches(']')
-        .to_owned();
+fn certificate_names(hosts: &[&str]) -> Vec<String> {
+    let bare = |host: &&str| host.trim_matches(['[', ']', ' ']).to_owned();
     let mut names: Vec<String> = LOCAL_NAMES.map(str::to_owned).into();
-    for name in machine_name().into_iter().chain([host]) {
+    for name in machine_name().into_iter().chain(hosts.iter().map(bare)) {
         // The any-address is where we listen, never what a client asks for.
         let any_address = matches!(name.as_str(), "0.0.0.0" | "::");
         if !name.is_empty() && name.is_ascii() && !any_address && !names.contains(&name) {
@@ -224,8 +222,16 @@ mod tests {
     #[test]
     fn the_development_certificate_serves_local_names_and_is_kept() {
         let data = tempfile::tempdir().unwrap();
-        let files = CertificateFiles::development(data.path(), "10.1.2.3").unwrap();
-        for name in ["localhost", "127.0.0.1", "::1", "10.1.2.3"] {
+        let files =
+            CertificateFiles::development(data.path(), &["10.1.2.3", "host.docker.internal"])
+                .unwrap();
+        for name in [
+            "localhost",
+            "127.0.0.1",
+            "::1",
+            "10.1.2.3",
+            "host.docker.internal",
+        ] {
             assert_eq!(
                 handshake(&files, name).unwrap().as_deref(),
                 Some(&b"h2"[..]),
@@ -236,7 +242,7 @@ mod tests {
 
         let before = fs::read(&files.cert).unwrap();
         assert_eq!(
-            CertificateFiles::development(data.path(), "::1").unwrap(),
+            CertificateFiles::development(data.path(), &["::1"]).unwrap(),
             files
         );
         assert_eq!(fs::read(&files.cert).unwrap(), before);
@@ -251,10 +257,10 @@ mod tests {
     #[test]
     fn half_a_development_certificate_is_made_again() {
         let data = tempfile::tempdir().unwrap();
-        let files = CertificateFiles::development(data.path(), "localhost").unwrap();
+        let files = CertificateFiles::development(data.path(), &["localhost"]).unwrap();
         for half in [&files.cert, &files.key] {
             fs::remove_file(half).unwrap();
-            CertificateFiles::development(data.path(), "localhost").unwrap();
+            CertificateFiles::development(data.path(), &["localhost"]).unwrap();
             handshake(&files, "localhost").unwrap();
         }
     }
@@ -271,8 +277,8 @@ mod tests {
     #[test]
     fn unusable_files_are_named() {
         let data = tempfile::tempdir().unwrap();
-        let good = CertificateFiles::development(&data.path().join("a"), "::1").unwrap();
-        let other = CertificateFiles::development(&data.path().join("b"), "::1").unwrap();
+        let good = CertificateFiles::development(&data.path().join("a"), &["::1"]).unwrap();
+        let other = CertificateFiles::development(&data.path().join("b"), &["::1"]).unwrap();
         let junk = data.path().join("junk.pem");
         fs::write(&junk, "not PEM").unwrap();
         let missing = data.path().join("missing.pem");

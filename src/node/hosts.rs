@@ -1,6 +1,9 @@
-//! The host that a node listens on.
+//! The addresses that a node listens on.
 
-use std::net::{IpAddr, ToSocketAddrs as _};
+use std::{
+    io,
+    net::{IpAddr, TcpListener, ToSocketAddrs as _},
+};
 
 use super::Failure;
 use crate::config::ExitCode;
@@ -24,6 +27,30 @@ pub fn check_host(host: &str) -> Result<(), Failure> {
     ))
 }
 
+/// Listens on an address, or fails with the way out; `port_from` is the flag or setting that has the
+/// port.
+pub fn listen(host: &str, port: u16, port_from: &str) -> Result<TcpListener, Failure> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    TcpListener::bind((bare, port)).map_err(|failure| {
+        let way_out = match failure.kind() {
+            io::ErrorKind::AddrInUse => {
+                format!("another process has the port; {port_from} chooses another")
+            }
+            io::ErrorKind::PermissionDenied => {
+                format!("a port below 1024 is not for every user; {port_from} chooses another")
+            }
+            io::ErrorKind::AddrNotAvailable => {
+                "it is no address of this machine; --host 0.0.0.0 listens on all of them".to_owned()
+            }
+            _ => format!("{port_from} and --host choose the address"),
+        };
+        Failure::new(
+            ExitCode::Configuration,
+            format!("cannot listen on {host}:{port}: {failure}: {way_out}"),
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,5 +64,16 @@ mod tests {
         let failure = check_host("no-such-host.invalid").unwrap_err();
         assert_eq!(failure.code, ExitCode::Configuration);
         assert!(failure.message.contains("'no-such-host.invalid'"));
+    }
+
+    #[test]
+    fn a_port_that_is_taken_names_the_flag() {
+        let taken = listen("127.0.0.1", 0, "--port").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let failure = listen("127.0.0.1", port, "--health-port").unwrap_err();
+        assert_eq!(failure.code, ExitCode::Configuration);
+        for part in [&port.to_string(), "--health-port chooses another"] {
+            assert!(failure.message.contains(part), "{}", failure.message);
+        }
     }
 }

@@ -178,10 +178,18 @@ fn key(cluster: &Cluster) -> Result<ClusterKey, Failure> {
         wrong("cluster.key_file is missing: the nodes of a cluster share a secret".to_owned())
     })?;
     privacy::warn_of_readable_secret("cluster key file", key_file);
-    let secret = fs::read(key_file)
-        .map_err(|failure| wrong(format!("cannot read '{}': {failure}", key_file.display())))?;
-    ClusterKey::new(secret.trim_ascii())
-        .ok_or_else(|| wrong(format!("'{}' has too few bytes", key_file.display())))
+    let secret = fs::read(key_file).map_err(|failure| {
+        wrong(format!(
+            "cannot read cluster.key_file '{}': {failure} (`bolide key` makes a key)",
+            key_file.display()
+        ))
+    })?;
+    ClusterKey::new(secret.trim_ascii()).ok_or_else(|| {
+        wrong(format!(
+            "cluster.key_file '{}' has too few bytes: 32 are the least (`bolide key` makes a key)",
+            key_file.display()
+        ))
+    })
 }
 
 /// Who the node is, and who begins the cluster with it.
@@ -398,7 +406,11 @@ pub async fn join_cluster(
         node,
     }))?;
     let (host, port) = address.rsplit_once(':').unwrap_or((&address, ""));
-    let listener = listen(host, port.parse().unwrap_or(0))?;
+    let listener = listen(
+        host,
+        port.parse().unwrap_or(0),
+        "cluster.address (or cluster.members)",
+    )?;
     let identity = Identity {
         cluster: cluster_id(&settings.cluster.name),
         node,

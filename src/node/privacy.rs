@@ -16,13 +16,24 @@ pub fn create_private_files() {
 }
 
 /// Takes the rights of group and others from a data folder. Its files need not be touched: nobody
-/// reaches them.
+/// reaches them. A folder of another user (a volume that a container is given) stays as it is, with
+/// a warning.
 pub fn close_folder(folder: &Path) -> io::Result<()> {
     let found = fs::metadata(folder)?.permissions().mode() & 0o7777;
     if found & FOREIGN_BITS == 0 {
         return Ok(());
     }
-    fs::set_permissions(folder, fs::Permissions::from_mode(FOLDER_MODE))?;
+    match fs::set_permissions(folder, fs::Permissions::from_mode(FOLDER_MODE)) {
+        Err(failure) if failure.kind() == io::ErrorKind::PermissionDenied => {
+            warn!(
+                folder = %folder.display(),
+                mode = format!("{found:o}"),
+                "the data folder belongs to another user, and others may look into it"
+            );
+            return Ok(());
+        }
+        done => done?,
+    }
     info!(
         folder = %folder.display(),
         found = format!("{found:o}"),

@@ -78,8 +78,12 @@ impl HealthPort {
 
     /// `GET` of a JSON document; `None` when there is none to be had.
     pub fn get(&self, path: &str) -> Option<Value> {
+        self.ask(path).map(|(_, answer)| answer)
+    }
+
+    /// `GET` of a JSON document with the status of its answer; `None` when there is none to be had.
+    pub fn ask(&self, path: &str) -> Option<(u16, Value)> {
         self.exchange("GET", path, "", TIME_MAX)
-            .map(|(_, answer)| answer)
     }
 
     /// Gives an order, and returns what the node answers. Fails with the node's reason when it

@@ -1,6 +1,7 @@
 //! Commands for the operator of a running node: they give it signed orders on its health port.
 
 pub mod client;
+mod ready;
 
 use std::{
     path::{Path, PathBuf},
@@ -10,6 +11,7 @@ use std::{
 use clap::{Args, Subcommand};
 
 use self::client::HealthPort;
+pub use self::ready::Ready;
 use crate::{
     bench::signer::{EMULATOR_KEY, Signer},
     model::error::{Error, Result},
@@ -26,6 +28,7 @@ const CONFIRM_TIME_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperatorTask {
     Clock(ClockTask),
+    Ready(Ready),
     Split(Split),
 }
 
@@ -49,14 +52,26 @@ pub struct Split {
 /// Which node, and who asks.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct NodeFlags {
-    /// Health endpoint of the node, http://HOST:PORT [default: this machine, by the settings]
-    #[arg(long, value_name = "URL", conflicts_with = "health_port")]
-    health_endpoint: Option<String>,
-    /// Health port of the node on this machine [default: server.health_port of the settings]
-    #[arg(long, value_name = "PORT")]
-    health_port: Option<u16>,
+    #[command(flatten)]
+    health: HealthFlags,
     #[command(flatten)]
     key: KeyFlag,
+}
+
+/// Which node.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct HealthFlags {
+    /// Health endpoint of the node, http://HOST:PORT [default: this machine, by the settings]
+    #[arg(
+        long,
+        alias = "endpoint",
+        value_name = "URL",
+        conflicts_with = "health_port"
+    )]
+    health_endpoint: Option<String>,
+    /// Health port of the node on this machine [default: server.health_port of the settings]
+    #[arg(long, alias = "port", value_name = "PORT")]
+    health_port: Option<u16>,
 }
 
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -93,24 +108,26 @@ pub struct Configured {
     pub key_file: Option<PathBuf>,
 }
 
-impl NodeFlags {
-    fn fill(&mut self, node: Configured) {
-        let Configured {
-            host,
-            health_port,
-            key_file,
-        } = node;
-        self.key.or_else(|| key_file);
+impl HealthFlags {
+    /// Takes the settings' word where the command line says nothing.
+    fn or_else(&mut self, host: &str, health_port: u16) {
         if self.health_endpoint.is_none() && self.health_port.is_none() {
-            self.health_endpoint = Some(HealthPort::new(&host, health_port).to_string());
+            self.health_endpoint = Some(HealthPort::new(host, health_port).to_string());
         }
     }
 
-    fn health_port(&self) -> Result<HealthPort> {
+    fn port(&self) -> Result<HealthPort> {
         match (&self.health_endpoint, self.health_port) {
             (Some(endpoint), _) => HealthPort::parse(endpoint),
             (None, port) => Ok(HealthPort::local(port.unwrap_or(HEALTH_PORT))),
         }
+    }
+}
+
+impl NodeFlags {
+    fn fill(&mut self, node: Configured) {
+        self.health.or_else(&node.host, node.health_port);
+        self.key.or_else(|| node.key_file);
     }
 }
 
@@ -119,6 +136,7 @@ impl OperatorTask {
     pub fn fill(&mut self, node: Configured) {
         match self {
             Self::Clock(ClockTask::Confirm(flags)) => flags.fill(node),
+            Self::Ready(ready) => ready.fill(&node),
             Self::Split(split) => split.node.fill(node),
         }
     }
@@ -127,13 +145,14 @@ impl OperatorTask {
 pub fn run(task: &OperatorTask, read_key: ReadKey<'_>) -> Result<()> {
     match task {
         OperatorTask::Clock(ClockTask::Confirm(node)) => confirm(node, read_key),
+        OperatorTask::Ready(ready) => ready.ask(),
         OperatorTask::Split(split) => self::split(split, read_key),
     }
 }
 
 fn confirm(node: &NodeFlags, read_key: ReadKey<'_>) -> Result<()> {
     let signer = node.key.signer(None, read_key)?;
-    let port = node.health_port()?;
+    let port = node.health.port()?;
     let answer = port.order(&signer, "POST", "/clock/confirm", CONFIRM_TIME_MAX)?;
     match answer["purgingPaused"].as_bool() {
         Some(true) => println!("confirmed; purging is still paused, /status says why"),
@@ -150,7 +169,7 @@ fn split(split: &Split, read_key: ReadKey<'_>) -> Result<()> {
     }
     let path = format!("/split?{}", query.finish());
     let signer = split.node.key.signer(None, read_key)?;
-    let port = split.node.health_port()?;
+    let port = split.node.health.port()?;
     let answer = port.order(&signer, "POST", &path, SPLIT_TIME_MAX)?;
     let Some(ranges) = answer["ranges"].as_array() else {
         return Err(Error::internal(format!("the node answered {answer}")));

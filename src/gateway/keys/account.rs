@@ -137,9 +137,9 @@ pub fn generate_key() -> Result<String> {
 }
 
 /// The keys of a file, if a node may use them.
-pub(super) fn checked_keys(bytes: &[u8], loopback: bool) -> Result<AccountKeys> {
+pub(super) fn checked_keys(bytes: &[u8], well_known_allowed: bool) -> Result<AccountKeys> {
     let keys = parsed_keys(bytes)?;
-    if !loopback && keys.iter().any(|(key, _)| key.is_well_known()) {
+    if !well_known_allowed && keys.iter().any(|(key, _)| key.is_well_known()) {
         return Err(Error::bad_request(
             "the emulator's well-known key is only for nodes that listen on loopback: put a key \
              of your own in its place (`bolide key` makes one)",
