@@ -42,8 +42,11 @@ pub fn load(sources: Sources) -> Result<Settings> {
     let file = sources.file.as_deref().map(file_layer).transpose()?;
     let environment = environment_layer(&sources.environment)?;
     let flags = given_layer("flag", &sources.flags)?;
-    let switches = file.iter().chain([&environment, &flags]);
-    let is_emulator = switches.filter_map(Layer::is_emulator).last() == Some(true);
+    let is_emulator = [Some(&flags), Some(&environment), file.as_ref()]
+        .into_iter()
+        .flatten()
+        .find_map(Layer::is_emulator)
+        .unwrap_or(false);
     let mut layers: Vec<Layer> = file.into_iter().collect();
     let mut translated = Vec::new();
     if is_emulator {
