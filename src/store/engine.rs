@@ -15,7 +15,6 @@ use rocksdb::{
     DBPinnableSlice, DBRecoveryMode, DataBlockIndexType, InfoLogger, LogLevel, Options,
     ReadOptions, WriteBatch, WriteBufferManager, WriteOptions, checkpoint::Checkpoint,
 };
-
 use tracing::warn;
 
 pub use super::reading::{Entry, Pinned, Scan, Snapshot};
@@ -37,6 +36,8 @@ const MEMTABLE_BLOOM_SHARE: f64 = 0.02;
 const MEMTABLE_BLOOM_SHARE_SMALL: f64 = 0.002;
 /// A shard with more than this in its files, or written since it was opened, has grown.
 const GROWN_BYTES: u64 = 1024 * 1024;
+/// SST files of a small shard above which they become one when it is opened: each is a descriptor.
+const SMALL_FILES_MAX: usize = 2;
 /// Memory that a write buffer takes at a time. The buffers of all shards count against one bound, and above it every write would
 /// be followed by a flush: with the engine's default of 1 MB from about a hundred idle shards on.
 const ARENA_BLOCK_BYTES: usize = 32 * 1024;
@@ -263,11 +264,15 @@ impl SharedResources {
     }
 }
 
-/// Hands what an engine has to say to the node's log: a file of its own for each would be a descriptor more.
+/// Hands the warnings of an engine to the node's log: a file of its own for each would be a descriptor more.
 fn logger(folder: &Path) -> InfoLogger {
     let folder = folder.to_owned();
-    InfoLogger::new_callback_logger(LogLevel::Warn, move |_, message| {
-        warn!(folder = %folder.display(), said = message.trim_end(), "the engine warns");
+    InfoLogger::new_callback_logger(LogLevel::Warn, move |level, message| match level {
+        LogLevel::Warn | LogLevel::Error | LogLevel::Fatal => {
+            warn!(folder = %folder.display(), said = message.trim_end(), "the engine warns");
+        }
+        // Headers come whatever level is asked for: every option, at every opening.
+        LogLevel::Debug | LogLevel::Info | LogLevel::Header => {}
     })
 }
 
@@ -432,6 +437,9 @@ impl Engine {
         let recovered = db.latest_sequence_number();
         if recovered < expected.sequence {
             return Err(wal_check::short(recovered, expected.sequence));
+        }
+        if !grown && db.live_files()?.len() > SMALL_FILES_MAX {
+            db.compact_range(None::<&[u8]>, None::<&[u8]>);
         }
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
@@ -667,4 +675,87 @@ pub fn is_blank(folder: &Path) -> Result<bool, EngineError> {
     }
     check_complete(folder)?;
     Ok(!folder.join("CURRENT").exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resources() -> SharedResources {
+        SharedResources::new(&Storage {
+            block_cache_mb: 8,
+            write_buffer_mb: 16,
+            ..Storage::default()
+        })
+    }
+
+    fn put(engine: &Engine, key: u8, bytes: usize) {
+        let mut batch = Batch::default();
+        batch.put([key], vec![key; bytes]);
+        engine.write(batch, Durability::Synced).unwrap();
+    }
+
+    /// Bytes of disk blocks that the files of a folder take.
+    fn disk_bytes(folder: &Path) -> u64 {
+        use std::os::unix::fs::MetadataExt as _;
+        let entries = fs::read_dir(folder).unwrap();
+        let blocks = entries.map(|entry| entry.unwrap().metadata().unwrap().blocks());
+        blocks.sum::<u64>() * 512
+    }
+
+    #[test]
+    fn a_small_engine_takes_less_than_a_megabyte_and_keeps_no_log_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Engine::open(folder.path(), &resources()).unwrap();
+        put(&engine, 1, 1_000);
+        let bytes = disk_bytes(folder.path());
+        assert!(bytes < 512 * 1024, "{bytes} bytes");
+        assert!(!folder.path().join("LOG").exists());
+    }
+
+    #[test]
+    fn many_idle_engines_do_not_make_each_other_flush() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = resources();
+        let engines: Vec<_> = (0..100)
+            .map(|number| Engine::open(&folder.path().join(number.to_string()), &shared).unwrap())
+            .collect();
+        for _ in 0..2 {
+            engines.iter().for_each(|engine| put(engine, 1, 100));
+        }
+        let flushed = engines.iter().filter(|engine| engine.disk_bytes() > 0);
+        assert_eq!(flushed.count(), 0);
+    }
+
+    #[test]
+    fn stops_leave_a_small_engine_with_few_files() {
+        let folder = tempfile::tempdir().unwrap();
+        for round in 1..=6 {
+            let engine = Engine::open(folder.path(), &resources()).unwrap();
+            let files = engine.db.live_files().unwrap().len();
+            assert!(files <= SMALL_FILES_MAX, "{files} files in round {round}");
+            put(&engine, round, 1_000);
+            engine.seal().unwrap();
+        }
+        let engine = Engine::open(folder.path(), &resources()).unwrap();
+        for round in 1..=6 {
+            assert_eq!(engine.get(&[round]).unwrap().unwrap().as_ref(), [round; 1_000]);
+        }
+    }
+
+    #[test]
+    fn an_engine_that_grows_gets_a_larger_filter_and_keeps_what_it_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Engine::open(folder.path(), &resources()).unwrap();
+        put(&engine, 1, 600 * 1024);
+        assert!(engine.small_bytes_left.load(Ordering::Relaxed) > 0);
+        put(&engine, 2, 600 * 1024);
+        assert_eq!(engine.small_bytes_left.load(Ordering::Relaxed), 0);
+        put(&engine, 3, 1_000);
+        engine.seal().unwrap();
+        drop(engine);
+        assert!(has_grown(folder.path()).unwrap());
+        let engine = Engine::open(folder.path(), &resources()).unwrap();
+        assert_eq!(engine.get(&[1]).unwrap().unwrap().len(), 600 * 1024);
+    }
 }
