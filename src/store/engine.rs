@@ -739,7 +739,10 @@ mod tests {
         }
         let engine = Engine::open(folder.path(), &resources()).unwrap();
         for round in 1..=6 {
-            assert_eq!(engine.get(&[round]).unwrap().unwrap().as_ref(), [round; 1_000]);
+            assert_eq!(
+                engine.get(&[round]).unwrap().unwrap().as_ref(),
+                [round; 1_000]
+            );
         }
     }
 

@@ -7,6 +7,8 @@ import pytest
 from node import wait_until
 
 COUNT = 200
+# Enough for some to be still unopened when the first request comes.
+FEWER = 60
 DISK_BYTES_MAX = 1024 * 1024
 DESCRIPTORS_MAX = 7
 # What a node has open without any container.
@@ -121,13 +123,13 @@ def test_many_containers_are_light_and_a_restart_answers_before_all_are_open(new
 
 def test_a_stop_while_shards_are_being_opened_is_clean_and_loses_nothing(new_node):
     node = new_node()
-    fill(node, COUNT)
+    fill(node, FEWER)
     assert node.stop() == 0
     first_read_while_opening(node, 0)
     assert node.stop() == 0
     node.start()
     connection = node.connection()
-    for number in range(COUNT):
+    for number in range(FEWER):
         assert read(node, number, connection).status == 200, number
     connection.close()
     assert "panicked" not in node.log() and "cannot be opened" not in node.log()
@@ -135,9 +137,9 @@ def test_a_stop_while_shards_are_being_opened_is_clean_and_loses_nothing(new_nod
 
 def test_items_that_fell_due_while_the_node_was_down_are_gone_for_the_first_reader(new_node):
     node = new_node()
-    fill(node, COUNT)
+    fill(node, FEWER)
     connection = node.connection()
-    put(node, COUNT - 1, {"id": "1", "pk": "p", "ttl": 1}, connection)
+    put(node, FEWER - 1, {"id": "1", "pk": "p", "ttl": 1}, connection)
     connection.close()
     second = node.health("/status").json["now"]
     wait_until(lambda: node.health("/status").json["now"] > second + 1, "the item falls due")
@@ -146,7 +148,7 @@ def test_items_that_fell_due_while_the_node_was_down_are_gone_for_the_first_read
 
     def answered():
         try:
-            return read(node, COUNT - 1)
+            return read(node, FEWER - 1)
         except OSError:
             return None
 
@@ -169,17 +171,17 @@ def test_a_damaged_shard_is_listed_and_the_others_are_opened(new_node):
 
 def test_containers_that_are_not_open_yet_are_deleted_and_changed(new_node):
     node = new_node()
-    fill(node, COUNT)
+    fill(node, FEWER)
     assert node.stop() == 0
     first_read_while_opening(node, 0)
-    assert node.raw("DELETE", f"/dbs/d/colls/c{COUNT - 1}").status == 204
-    changed = node.raw("PUT", f"/dbs/d/colls/c{COUNT - 2}", body={**container(f"c{COUNT - 2}"), "defaultTtl": 1})
+    assert node.raw("DELETE", f"/dbs/d/colls/c{FEWER - 1}").status == 204
+    changed = node.raw("PUT", f"/dbs/d/colls/c{FEWER - 2}", body={**container(f"c{FEWER - 2}"), "defaultTtl": 1})
     assert changed.status == 200, changed
-    wait_until(lambda: read(node, COUNT - 2).status == 404, "the item is gone by the new default")
+    wait_until(lambda: read(node, FEWER - 2).status == 404, "the item is gone by the new default")
     node.wait_ready()
-    assert read(node, COUNT - 1).status == 404
+    assert read(node, FEWER - 1).status == 404
     assert node.restart() == 0
-    assert len(list((node.data / "shards").iterdir())) == COUNT - 1
+    assert len(list((node.data / "shards").iterdir())) == FEWER - 1
 
 
 @pytest.mark.thorough
