@@ -207,6 +207,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
 
     let shared = Arc::new(Shared {
         table: Arc::clone(&table),
+        openings: Arc::clone(host.openings()),
         coordinator: coordinator.clone(),
         authenticator: keys.as_ref().map(KeySource::authenticator),
         hosts: HostPolicy::new(&server.allowed_hosts),

@@ -37,7 +37,7 @@ use crate::{
     },
     shard::{
         facts::ShardFacts,
-        host::{ShardHandle, ShardHost},
+        host::{Afterwards, ShardHandle, ShardHost},
         progress::index_progress,
         suspect::suspect_time,
     },
@@ -76,7 +76,7 @@ pub struct Coordinator {
 pub(super) type Shards = HashMap<ContainerRid, Vec<Arc<ShardHandle>>>;
 
 impl Coordinator {
-    /// Opens the catalog of a data folder and all shards in it. Waits for the disk: not for an event loop.
+    /// Opens the catalog of a data folder, and the shards in it or begins to. Waits for the disk: not for an event loop.
     pub fn open(
         folder: PathBuf,
         host: Arc<ShardHost>,
@@ -89,6 +89,8 @@ impl Coordinator {
         }
         let node = meta.as_ref().map(|meta| meta.own.node);
         host.sort_out_folders(&catalog, node)?;
+        // Replicas must be there for their groups, and where the clock's file is lost the newest write of all shards stands in for it.
+        let opens_later = meta.is_none() && !host.clock().has_lost_floor();
         let mut shards = Shards::new();
         for container in catalog
             .databases
@@ -96,26 +98,15 @@ impl Coordinator {
             .flat_map(|database| database.containers.values())
         {
             let opened = match &meta {
-                None => open_shards(&host, container),
+                None => open_shards(&host, container, opens_later),
                 Some(meta) => {
                     forget_cut(meta, container);
                     place_shards(&host, meta, container, &[])
                 }
             };
-            // A crash between storing the catalog and telling the shards leaves them behind it. In a cluster their leaders see to that.
-            let default = container.definition.default_ttl;
-            let policy = &container.definition.indexing_policy;
-            for shard in opened.iter().filter(|_| meta.is_none()) {
-                if shard.view().is_ok() {
-                    catch_up(shard, policy, default);
-                    continue;
-                }
-                let wanted = policy.clone();
-                let afterwards = Box::new(move |shard: &_| catch_up(shard, &wanted, default));
-                shard.open_when_possible(default, Some(policy), afterwards);
-            }
             shards.insert(container.rid, opened);
         }
+        host.open_waiting();
         let mut coordinator = Self {
             folder,
             catalog: Arc::new(catalog),
@@ -251,10 +242,16 @@ impl Actor for Coordinator {
         self.keep_aligned(context);
         self.keep_small(context);
         self.watch_cuts(context);
-        for (rid, shards) in &self.shards {
-            if index_progress(shards).0 < 100 {
-                actix::spawn(progress::follow(*rid, shards.clone()));
-            }
+        for (&rid, shards) in &self.shards {
+            let shards = shards.clone();
+            actix::spawn(async move {
+                for shard in &shards {
+                    shard.opened().await;
+                }
+                if index_progress(&shards).0 < 100 {
+                    progress::follow(rid, shards).await;
+                }
+            });
         }
     }
 }
@@ -281,16 +278,24 @@ fn container_json(container: &Container) -> Vec<u8> {
     Value::Object(map).to_string().into_bytes()
 }
 
-fn open_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHandle>> {
-    let ContainerDefinition {
-        default_ttl,
-        indexing_policy,
-        ..
-    } = &container.definition;
-    let facts = all_facts_of(container);
-    facts
-        .map(|facts| host.open(facts, *default_ttl, indexing_policy))
-        .collect()
+/// Opens the shards of a container, now or later.
+fn open_shards(host: &Arc<ShardHost>, container: &Container, later: bool) -> Vec<Arc<ShardHandle>> {
+    let default = container.definition.default_ttl;
+    let policy = &container.definition.indexing_policy;
+    // A crash between storing the catalog and telling the shards leaves them behind it. In a cluster their leaders see to that.
+    let afterwards = || -> Afterwards {
+        let policy = policy.clone();
+        Box::new(move |shard| catch_up(shard, &policy, default))
+    };
+    let open = |facts| match later {
+        true => host.open_later(facts, default, policy, afterwards()),
+        false => {
+            let shard = host.open(facts, default, policy);
+            shard.go_on_with(default, policy, afterwards());
+            shard
+        }
+    };
+    all_facts_of(container).map(open).collect()
 }
 
 fn make_shards(host: &Arc<ShardHost>, container: &Container) -> Vec<Arc<ShardHandle>> {

@@ -69,6 +69,7 @@ impl Handler<CloseAll> for Coordinator {
     type Result = ResponseFuture<()>;
 
     fn handle(&mut self, request: CloseAll, _: &mut Self::Context) -> Self::Result {
+        self.host.openings().stop();
         let shards = self.shards.drain().flat_map(|(_, shards)| shards);
         let shards: Vec<_> = shards.flat_map(|shard| shard.with_parts()).collect();
         Box::pin(async move {
@@ -79,6 +80,7 @@ impl Handler<CloseAll> for Coordinator {
 }
 
 async fn close(shard: &ShardHandle, report: &CloseReport) {
+    shard.end_opening().await;
     let folder = shard
         .view()
         .ok()

@@ -34,6 +34,7 @@ use crate::{
     },
     router::{ContainerRoute, Router, RoutingTable, query::QueryRoom},
     server::{Answer, ByteBudget, Handler, RequestBody, Reserved},
+    shard::host::Openings,
     telemetry::{
         labels::Throttle,
         requests::{InFlight, Watch},
@@ -43,6 +44,8 @@ use crate::{
 /// What all workers share.
 pub struct Shared {
     pub table: Arc<ArcSwap<RoutingTable>>,
+    /// Shards that are opened behind the start of the node.
+    pub openings: Arc<Openings>,
     pub coordinator: Addr<Coordinator>,
     /// `None`: everybody may do everything.
     pub authenticator: Option<Arc<Authenticator>>,
@@ -230,7 +233,22 @@ pub(super) async fn answer(call: &Call<'_>, payload: Payload) -> Result<Response
         // must be closed, and a client that still sends would lose the answer.
         Payload::Incoming(..) => Box::pin(request::body(payload)).await?.into(),
     };
+    if call.worker.shared.openings.left() > 0 {
+        Box::pin(open_first(call, &operation)).await?;
+    }
     carry_out(call, operation, payload).await
+}
+
+/// Waits for shards that are opened behind the start of the node.
+async fn open_first(call: &Call<'_>, operation: &Operation<'_>) -> Result<()> {
+    let Some(Target { db, coll }) = operation.needs_shards_of() else {
+        return Ok(());
+    };
+    let Ok(route) = call.table().container(db, coll).cloned() else {
+        // What is missing is said by the operation itself.
+        return Ok(());
+    };
+    call.worker.shared.openings.wait_for(&route.shards).await
 }
 
 fn operation_of<'a>(request: &Request, path: &'a ResourcePath<'_>) -> Operation<'a> {

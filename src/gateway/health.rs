@@ -205,6 +205,7 @@ fn status(health: &Health) -> Told {
             "now": clock.now(),
             "purgingPaused": clock.purging_paused(),
             "clock": health.clock.status(),
+            "opening": running.host.openings().left(),
             "containers": containers,
             "removed": removed_status(&running.host),
             "lostSequences": running.host.lost_sequences(),
@@ -272,6 +273,9 @@ fn shard_status(shard: &crate::shard::host::ShardHandle, own: Option<NodeId>) ->
     let range = json!({"id": facts.range_id, "min": facts.range.min.to_hex(), "max": facts.range.max.to_hex()});
     if shard.remote().is_some() {
         return json!({"range": range, "error": null, "remote": true});
+    }
+    if shard.is_opening() {
+        return json!({"range": range, "error": null, "opening": true});
     }
     match shard.view() {
         Err(error) => json!({"range": range, "error": error.message}),

@@ -66,6 +66,26 @@ pub enum Operation<'a> {
 }
 
 impl<'a> Operation<'a> {
+    /// The container whose shards must be open for the operation.
+    pub fn needs_shards_of(&self) -> Option<Target<'a>> {
+        match *self {
+            Self::ReadContainer(target)
+            | Self::ReplaceContainer(target)
+            | Self::ReadItem(target, _)
+            | Self::ReplaceItem(target, _)
+            | Self::PatchItem(target, _)
+            | Self::DeleteItem(target, _)
+            | Self::CreateItem(target)
+            | Self::UpsertItem(target)
+            | Self::Batch(target)
+            | Self::QueryItems(target)
+            | Self::ReadFeed(target)
+            | Self::ReadChangeFeed(target)
+            | Self::DeletePartition(target) => Some(target),
+            _ => None,
+        }
+    }
+
     /// Decides what is asked for. `marked` says whether a header makes the request one of a kind;
     /// it is called only where the answer matters.
     pub fn of(verb: &str, path: &'a ResourcePath<'_>, marked: impl Fn(Mark) -> bool) -> Self {

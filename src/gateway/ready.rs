@@ -110,6 +110,8 @@ struct Broken {
 pub struct Readiness {
     pub state: State,
     broken: Vec<Broken>,
+    /// Shards that are opened behind the start of the node: requests wait for theirs.
+    opening: usize,
 }
 
 impl Readiness {
@@ -123,8 +125,10 @@ impl Readiness {
             broken: 0,
         };
         let mut broken = Vec::new();
+        let mut opening = 0;
         if let Some(running) = health.running() {
             facts.started = true;
+            opening = running.host.openings().left();
             facts.shards = find_broken(running, &mut broken);
             facts.broken = broken.len();
             if let Some((member, _)) = &running.cluster {
@@ -136,6 +140,7 @@ impl Readiness {
         Self {
             state: facts.state(),
             broken,
+            opening,
         }
     }
 
@@ -153,6 +158,7 @@ impl Readiness {
             "state": self.state.text(),
             "reason": self.state.reason(),
             "broken": broken.collect::<Vec<_>>(),
+            "opening": self.opening,
         })
     }
 }
@@ -180,6 +186,9 @@ fn find_broken(running: &Running, broken: &mut Vec<Broken>) -> usize {
 
 /// What a shard of this node can do, and why not more.
 pub fn condition(shard: &ShardHandle) -> (ShardCondition, Option<String>) {
+    if shard.is_opening() {
+        return (ShardCondition::Opening, None);
+    }
     let view = match shard.view() {
         Ok(view) => view,
         Err(error) => return (ShardCondition::Down, Some(error.message)),

@@ -2,6 +2,7 @@
 
 pub mod folders;
 mod handle;
+mod opening;
 mod perform;
 mod reopen;
 
@@ -17,12 +18,14 @@ use std::{
 
 use actix::prelude::*;
 use arc_swap::ArcSwap;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing::{error, warn};
 
 use folders::{ShardFolders, swap_folder};
 use handle::closed;
+pub use opening::Openings;
 pub use perform::Changes;
+pub use reopen::Afterwards;
 use reopen::reopen;
 
 use super::{
@@ -77,6 +80,7 @@ pub struct ShardHost {
     groups: Option<Groups>,
     /// Replicas whose files are about to go.
     leaving: Mutex<HashSet<GroupId>>,
+    openings: Arc<Openings>,
 }
 
 /// What the shards of a node in a cluster need to take part in their groups.
@@ -99,6 +103,8 @@ pub struct ShardHandle {
     closed: AtomicBool,
     /// Whether the shard could not be opened for want of something that may come back.
     starved: AtomicBool,
+    /// Set until the shard is opened behind the start of the node.
+    is_opening: watch::Sender<bool>,
     /// Held while the engine is opened late, so that its files are not removed meanwhile.
     opening: Arc<Mutex<()>>,
     requests_under_way: AtomicUsize,
@@ -158,6 +164,7 @@ impl ShardHost {
             admission,
             bytes_under_way: AtomicUsize::new(0),
             leaving: Mutex::default(),
+            openings: Arc::default(),
         })
     }
 
@@ -282,6 +289,7 @@ impl ShardHost {
             link: ArcSwap::from_pointee(link),
             closed: AtomicBool::new(false),
             starved: AtomicBool::new(false),
+            is_opening: watch::Sender::new(false),
             opening: Arc::default(),
             requests_under_way: AtomicUsize::new(0),
             replica: OnceLock::new(),

@@ -12,9 +12,10 @@ use std::{
 
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamilyDescriptor, CompactionDecision, DB, DBCompressionType,
-    DBPinnableSlice, DBRecoveryMode, DataBlockIndexType, LogLevel, Options, ReadOptions,
-    WriteBatch, WriteBufferManager, WriteOptions, checkpoint::Checkpoint,
+    DBPinnableSlice, DBRecoveryMode, DataBlockIndexType, InfoLogger, LogLevel, Options,
+    ReadOptions, WriteBatch, WriteBufferManager, WriteOptions, checkpoint::Checkpoint,
 };
+use tracing::warn;
 
 pub use super::reading::{Entry, Pinned, Scan, Snapshot};
 use super::{
@@ -29,8 +30,22 @@ use crate::{config::Storage, model::ttl::ItemTtl};
 
 /// Bits a key in the bloom filters: about one false positive in a hundred.
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
-/// The filter's share of a write buffer.
+/// The filter's share of a write buffer, of a shard that has grown.
 const MEMTABLE_BLOOM_SHARE: f64 = 0.02;
+/// The same of a small shard: the filter is there before the first entry is, in every shard.
+const MEMTABLE_BLOOM_SHARE_SMALL: f64 = 0.002;
+/// A shard with more than this in its files, or written since it was opened, has grown.
+const GROWN_BYTES: u64 = 1024 * 1024;
+/// SST files of a small shard above which they become one when it is opened: each is a descriptor.
+const SMALL_FILES_MAX: usize = 2;
+/// Memory that a write buffer takes at a time. The buffers of all shards count against one bound, and above it every write would
+/// be followed by a flush: with the engine's default of 1 MB from about a hundred idle shards on.
+const ARENA_BLOCK_BYTES: usize = 32 * 1024;
+/// Disk space that a WAL takes at a time. The engine's default is more than a whole write buffer, which a shard with one item
+/// has for nothing; an fsync takes as long with either.
+const WAL_BLOCK_BYTES: usize = 256 * 1024;
+/// The same of a MANIFEST, which the engine gives 4 MB.
+const MANIFEST_BLOCK_BYTES: usize = 32 * 1024;
 /// Small blocks: a point read decompresses one.
 const BLOCK_BYTES: usize = 8 * 1024;
 /// Every so many entries of a block a whole key is stored: a lookup steps over fewer than that. Documents are few in a block, and with the engine's
@@ -38,8 +53,6 @@ const BLOCK_BYTES: usize = 8 * 1024;
 const RESTART_ENTRIES: i32 = 4;
 /// A file in which half of any stretch of this many entries are deletions is compacted without waiting for its turn.
 const DELETION_WINDOW_ENTRIES: usize = 4096;
-/// The engine's own diary, kept for support.
-const DIARY_FILES_MAX: usize = 2;
 /// How far the engine reads ahead when a lane or a feed is walked.
 const SCAN_READAHEAD_BYTES: usize = 128 * 1024;
 
@@ -193,7 +206,8 @@ impl SharedResources {
         &self.reserve
     }
 
-    fn options(&self) -> Options {
+    /// Of an engine in a folder.
+    fn options(&self, folder: &Path, grown: bool) -> Options {
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(&self.cache);
         table.set_block_size(BLOCK_BYTES);
@@ -216,7 +230,11 @@ impl SharedResources {
         options.set_min_write_buffer_number_to_merge(WRITE_BUFFERS_PER_FILE);
         options.set_level_zero_file_num_compaction_trigger(FIRST_LEVEL_FILES);
         // Most creates ask for a key that is not there: the filter saves the search.
-        options.set_memtable_prefix_bloom_ratio(MEMTABLE_BLOOM_SHARE);
+        options.set_memtable_prefix_bloom_ratio(match grown {
+            true => MEMTABLE_BLOOM_SHARE,
+            false => MEMTABLE_BLOOM_SHARE_SMALL,
+        });
+        options.set_arena_block_size(ARENA_BLOCK_BYTES);
         options.set_memtable_whole_key_filtering(true);
         // A shard has one writer at a time.
         options.set_allow_concurrent_memtable_write(false);
@@ -236,12 +254,38 @@ impl SharedResources {
             DELETION_WINDOW_ENTRIES / 2,
             0.5,
         );
-        options.set_keep_log_file_num(DIARY_FILES_MAX);
-        options.set_log_level(LogLevel::Warn);
+        // Beside a write buffer manager this bounds nothing but how much a WAL takes at a time.
+        options.set_db_write_buffer_size(WAL_BLOCK_BYTES);
+        options.set_manifest_preallocation_size(MANIFEST_BLOCK_BYTES);
+        options.set_info_logger(logger(folder));
         options.set_stats_dump_period_sec(0);
         options.set_stats_persist_period_sec(0);
         options
     }
+}
+
+/// Hands the warnings of an engine to the node's log: a file of its own for each would be a descriptor more.
+fn logger(folder: &Path) -> InfoLogger {
+    let folder = folder.to_owned();
+    InfoLogger::new_callback_logger(LogLevel::Warn, move |level, message| match level {
+        LogLevel::Warn | LogLevel::Error | LogLevel::Fatal => {
+            warn!(folder = %folder.display(), said = message.trim_end(), "the engine warns");
+        }
+        // Headers come whatever level is asked for: every option, at every opening.
+        LogLevel::Debug | LogLevel::Info | LogLevel::Header => {}
+    })
+}
+
+/// Returns whether a folder holds more than a small shard does.
+fn has_grown(folder: &Path) -> io::Result<bool> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.path().extension().is_some_and(|one| one == "sst") {
+            bytes += entry.metadata()?.len();
+        }
+    }
+    Ok(bytes > GROWN_BYTES)
 }
 
 /// How far expiry has come: what an index entry says of its item is held against this when files are rewritten, and entries of
@@ -340,6 +384,8 @@ pub struct Engine {
     torn_bytes: u64,
     /// The last sequence number that is durable, as far as is known.
     durable: Arc<AtomicU64>,
+    /// Bytes that are still to be written until the shard is not small any more.
+    small_bytes_left: AtomicU64,
     /// The folder is sealed: nothing is written any more.
     sealed: AtomicBool,
     damage: Damage,
@@ -380,7 +426,8 @@ impl Engine {
         seal::break_open(folder)?;
         let found = wal_check::check(folder, expected)?;
         let horizon = Arc::new(ExpiryHorizon::default());
-        let mut options = shared.options();
+        let grown = has_grown(folder)?;
+        let mut options = shared.options(folder, grown);
         // A folder without CURRENT has no data: `check_complete`, `check_exists`.
         options.create_if_missing(true);
         options.set_compaction_filter_factory(Sweepers(Arc::clone(&horizon)));
@@ -391,6 +438,9 @@ impl Engine {
         if recovered < expected.sequence {
             return Err(wal_check::short(recovered, expected.sequence));
         }
+        if !grown && db.live_files()?.len() > SMALL_FILES_MAX {
+            db.compact_range(None::<&[u8]>, None::<&[u8]>);
+        }
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
         Ok(Self {
@@ -398,6 +448,7 @@ impl Engine {
             folder: folder.to_owned(),
             torn_bytes: found.torn_bytes,
             durable: Arc::new(AtomicU64::new(expected.sequence)),
+            small_bytes_left: AtomicU64::new(if grown { 0 } else { GROWN_BYTES }),
             sealed: AtomicBool::new(false),
             damage: Damage::new(folder.to_owned()),
             synced,
@@ -436,6 +487,7 @@ impl Engine {
         if self.sealed.load(Ordering::Relaxed) {
             return Err(EngineError::Io("the engine is closed".into()));
         }
+        self.note_growth(batch.bytes() as u64);
         let note = |failure| self.damage.note(failure);
         match durability {
             Durability::Buffered => self.db.write_opt(batch.0, &self.buffered).map_err(note),
@@ -447,6 +499,24 @@ impl Engine {
                 self.durable.fetch_max(last, Ordering::Release);
                 Ok(())
             }
+        }
+    }
+
+    /// Counts what a small shard is written until it has grown: its next write buffers get a larger filter.
+    fn note_growth(&self, bytes: u64) {
+        let left = self.small_bytes_left.load(Ordering::Relaxed);
+        if left == 0 {
+            return;
+        }
+        let after = left.saturating_sub(bytes);
+        self.small_bytes_left.store(after, Ordering::Relaxed);
+        if after > 0 {
+            return;
+        }
+        let share = MEMTABLE_BLOOM_SHARE.to_string();
+        let set = [("memtable_prefix_bloom_size_ratio", share.as_str())];
+        if let Err(failure) = self.db.set_options(&set) {
+            warn!(folder = %self.folder.display(), %failure, "write buffers keep a small filter");
         }
     }
 
@@ -605,4 +675,90 @@ pub fn is_blank(folder: &Path) -> Result<bool, EngineError> {
     }
     check_complete(folder)?;
     Ok(!folder.join("CURRENT").exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resources() -> SharedResources {
+        SharedResources::new(&Storage {
+            block_cache_mb: 8,
+            write_buffer_mb: 16,
+            ..Storage::default()
+        })
+    }
+
+    fn put(engine: &Engine, key: u8, bytes: usize) {
+        let mut batch = Batch::default();
+        batch.put([key], vec![key; bytes]);
+        engine.write(batch, Durability::Synced).unwrap();
+    }
+
+    /// Bytes of disk blocks that the files of a folder take.
+    fn disk_bytes(folder: &Path) -> u64 {
+        use std::os::unix::fs::MetadataExt as _;
+        let entries = fs::read_dir(folder).unwrap();
+        let blocks = entries.map(|entry| entry.unwrap().metadata().unwrap().blocks());
+        blocks.sum::<u64>() * 512
+    }
+
+    #[test]
+    fn a_small_engine_takes_less_than_a_megabyte_and_keeps_no_log_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Engine::open(folder.path(), &resources()).unwrap();
+        put(&engine, 1, 1_000);
+        let bytes = disk_bytes(folder.path());
+        assert!(bytes < 512 * 1024, "{bytes} bytes");
+        assert!(!folder.path().join("LOG").exists());
+    }
+
+    #[test]
+    fn many_idle_engines_do_not_make_each_other_flush() {
+        let folder = tempfile::tempdir().unwrap();
+        let shared = resources();
+        let engines: Vec<_> = (0..100)
+            .map(|number| Engine::open(&folder.path().join(number.to_string()), &shared).unwrap())
+            .collect();
+        for _ in 0..2 {
+            engines.iter().for_each(|engine| put(engine, 1, 100));
+        }
+        let flushed = engines.iter().filter(|engine| engine.disk_bytes() > 0);
+        assert_eq!(flushed.count(), 0);
+    }
+
+    #[test]
+    fn stops_leave_a_small_engine_with_few_files() {
+        let folder = tempfile::tempdir().unwrap();
+        for round in 1..=6 {
+            let engine = Engine::open(folder.path(), &resources()).unwrap();
+            let files = engine.db.live_files().unwrap().len();
+            assert!(files <= SMALL_FILES_MAX, "{files} files in round {round}");
+            put(&engine, round, 1_000);
+            engine.seal().unwrap();
+        }
+        let engine = Engine::open(folder.path(), &resources()).unwrap();
+        for round in 1..=6 {
+            assert_eq!(
+                engine.get(&[round]).unwrap().unwrap().as_ref(),
+                [round; 1_000]
+            );
+        }
+    }
+
+    #[test]
+    fn an_engine_that_grows_gets_a_larger_filter_and_keeps_what_it_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Engine::open(folder.path(), &resources()).unwrap();
+        put(&engine, 1, 600 * 1024);
+        assert!(engine.small_bytes_left.load(Ordering::Relaxed) > 0);
+        put(&engine, 2, 600 * 1024);
+        assert_eq!(engine.small_bytes_left.load(Ordering::Relaxed), 0);
+        put(&engine, 3, 1_000);
+        engine.seal().unwrap();
+        drop(engine);
+        assert!(has_grown(folder.path()).unwrap());
+        let engine = Engine::open(folder.path(), &resources()).unwrap();
+        assert_eq!(engine.get(&[1]).unwrap().unwrap().len(), 600 * 1024);
+    }
 }

@@ -101,6 +101,8 @@ closed_set! {
         Down = "down",
         /// No node is known to lead it.
         Leaderless = "leaderless",
+        /// Is opened behind the start of the node; requests wait for it.
+        Opening = "opening",
     }
 }
 

@@ -200,7 +200,9 @@ class Node:
                 raise Refused(code, self.output() + self.log())
             try:
                 # Not "ready": a test may want a node without quorum or with broken shards.
-                if self.health("/ready").json.get("state") != "starting":
+                ready = self.health("/ready").json
+                # All shards open, too: what a test expects of their state would else come a moment later.
+                if ready.get("state") != "starting" and not ready.get("opening"):
                     return
             except OSError:
                 pass

@@ -45,7 +45,7 @@ def damage(node, container):
 
 def test_a_node_without_shards_is_ready(new_node):
     node = new_node()
-    assert ready(node) == (200, {"ready": True, "state": "ready", "reason": None, "broken": []})
+    assert ready(node) == (200, {"ready": True, "state": "ready", "reason": None, "broken": [], "opening": 0})
     assert ready(node, "?strict")[0] == 200
     assert node.metric("bolide_ready") == 1
 

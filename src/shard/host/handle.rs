@@ -408,6 +408,7 @@ impl ShardHandle {
 
     /// Ends the actor after what it has accepted is committed. What it leaves; `None` when the shard was down.
     async fn finish(&self) -> Option<Arc<ShardView>> {
+        self.end_opening().await;
         self.closed.store(true, Ordering::SeqCst);
         let link = match self.retired.get() {
             Some(retired) => Arc::clone(retired),
