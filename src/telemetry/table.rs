@@ -127,7 +127,7 @@ theme! {
     READY = Kind::Gauge, "bolide_ready", "boolean", [],
         "1 while /ready answers 200; 0 while the node starts, stops, was drained, lacks the catalog's quorum, or no shard here can serve.";
     SHARDS = Kind::Gauge, "bolide_shards", "shards", [CONTAINER, STATE],
-        "Shards by what they can do: serve, no writes while the disk is full or no file descriptor is left, no writes until a restart (poisoned), nothing (down), no writes for want of a leader (leaderless).";
+        "Shards by what they can do: serve, no writes while the disk is full or no file descriptor is left, no writes until a restart (poisoned), nothing (down), no writes for want of a leader (leaderless), not yet anything after a start (opening).";
     RECOVERY = Kind::Gauge, "bolide_shard_recovery_seconds", "seconds", [CONTAINER],
         "How long the slowest shard took to open, the replay of its journal included.";
     TORN_BYTES = Kind::Gauge, "bolide_shard_torn_bytes", "bytes", [CONTAINER],
