@@ -33,6 +33,7 @@ class Writer(threading.Thread):
         self.lsn_max = {}  # range -> the highest log sequence number that was acknowledged
         self.written = 0
         self.complaints = []
+        self.power_is_off = threading.Event()  # no answer reaches anybody from then on
 
     # addresses
 
@@ -141,6 +142,8 @@ class Writer(threading.Thread):
         self.connection.request(method, path, body=data, headers=every)
         response = self.connection.getresponse()
         answer = Answer(response.status, response.headers, response.read())
+        if self.power_is_off.is_set():
+            raise ConnectionError("the power is off")
         lsn, range_id = response.headers.get("lsn"), response.headers.get("x-ms-documentdb-partitionkeyrangeid")
         if lsn and range_id:
             self.lsn_max[range_id] = max(self.lsn_max.get(range_id, 0), int(lsn))
