@@ -246,8 +246,9 @@ impl SharedResources {
         options.set_bottommost_compression_type(DBCompressionType::Lz4);
         options.set_max_background_jobs(2);
         options.set_bytes_per_sync(1024 * 1024);
-        // A torn tail is what a crash leaves and is dropped; anything else that does not check is damage and stops the shard.
-        options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+        // The first bad record ends the WAL. `wal_check` has made sure that it is the tail which a crash leaves: cut, or of full length
+        // with zeroes in it, because a file system may know a file's size before it has its contents.
+        options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
         // Whatever is purged leaves the disk soon: files full of deletions are compacted first.
         options.add_compact_on_deletion_collector_factory(
             DELETION_WINDOW_ENTRIES,
@@ -679,7 +680,7 @@ pub fn is_blank(folder: &Path) -> Result<bool, EngineError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::log_format::tests::record, *};
 
     fn resources() -> SharedResources {
         SharedResources::new(&Storage {
@@ -725,6 +726,24 @@ mod tests {
         }
         let flushed = engines.iter().filter(|engine| engine.disk_bytes() > 0);
         assert_eq!(flushed.count(), 0);
+    }
+
+    #[test]
+    fn a_last_record_of_full_length_whose_contents_a_power_cut_has_taken_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = Engine::open(folder.path(), &resources()).unwrap();
+        put(&engine, 1, 1_000);
+        drop(engine);
+        let wals = wal_check::wals(folder.path()).unwrap();
+        let (_, wal) = wals.last_key_value().unwrap();
+        let mut contents = fs::read(wal).unwrap();
+        let mut last = record(1, &[7; 600]);
+        last[40..].fill(0);
+        contents.extend_from_slice(&last);
+        fs::write(wal, contents).unwrap();
+        let engine = Engine::open(folder.path(), &resources()).unwrap();
+        assert_eq!(engine.torn_bytes(), last.len() as u64);
+        assert_eq!(engine.get(&[1]).unwrap().unwrap().as_ref(), [1; 1_000]);
     }
 
     #[test]
