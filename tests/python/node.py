@@ -48,7 +48,8 @@ def settings_free(environment):
 # Below those that the system gives to whoever connects, and each once: nobody takes one between our look and a node's start.
 # Test processes that run at the same time have ranges of their own.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-WORKER_PORTS = range(18_000 + 1_750 * WORKER, 18_000 + 1_750 * (WORKER + 1))
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+WORKER_PORTS = range(18_000, 32_000)[WORKER::WORKERS]
 PORTS = iter(random.sample(WORKER_PORTS, len(WORKER_PORTS)))
 
 
@@ -62,7 +63,9 @@ def is_free(port):
 
 
 def free_ports(count):
-    return list(itertools.islice(filter(is_free, PORTS), count))
+    ports = list(itertools.islice(filter(is_free, PORTS), count))
+    assert len(ports) == count, f"none of {len(WORKER_PORTS)} ports is left"
+    return ports
 
 
 def wait_until(condition, what, seconds_max=START_SECONDS_MAX, pause=0.02):
