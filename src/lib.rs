@@ -1,5 +1,5 @@
 //! Bolide: a document database node with exact time to live that speaks the Azure Cosmos DB for
-//! NoSQL REST protocol. `ARCHITECTURE.md` draws the rooms and the way a request goes.
+//! NoSQL REST protocol. `ARCHITECTURE.md` has the map.
 
 // First: its macros hold in all the others.
 #[macro_use]

@@ -14,7 +14,10 @@ use bolide::telemetry::{
 use regex::Regex;
 use serde_json::Value;
 
-const DOCUMENTS: [&str; 3] = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"];
+/// Bytes that a page may have, so that it stays one that people read.
+const PAGE_BYTES_MAX: usize = 15 * 1024;
+/// The same for the entrance.
+const README_BYTES_MAX: usize = 12 * 1024;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -23,6 +26,55 @@ fn root() -> &'static Path {
 fn read(path: impl AsRef<Path>) -> String {
     let path = root().join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every page of the project, by its path.
+fn documents() -> Vec<String> {
+    let mut pages = files_below(root(), &|name| name.ends_with(".md"));
+    pages.sort();
+    let inside = |page: &PathBuf| {
+        page.strip_prefix(root())
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned()
+    };
+    pages.iter().map(inside).collect()
+}
+
+/// Files that are ours: not those that tools have installed or built.
+fn files_below(folder: &Path, wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            let foreign = ["target", "node_modules", "data", "dist"].contains(&&*name);
+            if !foreign && !name.starts_with('.') {
+                files.extend(files_below(&path, wanted));
+            }
+        } else if wanted(&name) {
+            files.push(path);
+        }
+    }
+    files
+}
+
+#[test]
+fn every_page_is_short_enough_to_be_read() {
+    let pages = documents();
+    assert!(pages.len() > 10, "{pages:?}");
+    for page in pages {
+        let bound = match &*page {
+            "README.md" => README_BYTES_MAX,
+            _ => PAGE_BYTES_MAX,
+        };
+        let bytes = read(&page).len();
+        assert!(
+            bytes <= bound,
+            "{page} has {bytes} bytes, more than {bound}"
+        );
+    }
 }
 
 /// The part of a document under a heading, up to the next one of the same or a higher level.
@@ -61,28 +113,36 @@ fn links(document: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_setting_is_in_the_readme_and_in_the_config_file() {
-    let table = rows(&section(&read("README.md"), "## Settings"));
+fn every_setting_is_documented_and_in_the_config_file() {
+    let table = rows(&section(&read("config/README.md"), "## Settings"));
     let config = read("config/bolide.toml");
     let defaults = serde_json::to_value(Settings::default()).unwrap();
     for name in setting_names() {
         let (part, key) = name.split_once('.').unwrap();
         let row = table.iter().find(|row| row[0] == name);
-        let row = row.unwrap_or_else(|| panic!("README.md does not list the setting {name}"));
+        let row =
+            row.unwrap_or_else(|| panic!("config/README.md does not list the setting {name}"));
         let default = match &defaults[part][key] {
             Value::String(text) if text.is_empty() => "none".to_owned(),
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        assert_eq!(row[1], default, "the default of {name} in README.md");
+        assert_eq!(row[1], default, "the default of {name} in config/README.md");
         let variable = format!("BOLIDE_{part}__{key}").to_uppercase();
-        assert_eq!(row[2], variable, "the variable of {name} in README.md");
+        assert_eq!(
+            row[2], variable,
+            "the variable of {name} in config/README.md"
+        );
         let listed = section_of_toml(&config, part).contains(&format!("# {key} = "));
         assert!(listed, "config/bolide.toml does not list {name}");
     }
     for row in table.iter().filter(|row| row[0].contains('.')) {
         let known = setting_names().contains(&row[0]);
-        assert!(known, "README.md lists {}, which is no setting", row[0]);
+        assert!(
+            known,
+            "config/README.md lists {}, which is no setting",
+            row[0]
+        );
     }
 }
 
@@ -96,12 +156,12 @@ fn section_of_toml(file: &str, name: &str) -> String {
 }
 
 #[test]
-fn every_metric_is_in_the_readme() {
-    let readme = read("README.md");
+fn every_metric_is_documented() {
+    let page = read("dashboards/README.md");
     let node = NODE_THEMES.iter().flat_map(|(_, theme)| *theme).copied();
-    assert_metrics(&section(&readme, "### Metrics"), node);
+    assert_metrics(&section(&page, "## Metrics"), node);
     let driver = DRIVER_METRICS.iter().copied();
-    assert_metrics(&section(&readme, "### Metrics of the load driver"), driver);
+    assert_metrics(&section(&page, "## Metrics of the load driver"), driver);
 }
 
 /// A section has exactly these metrics, and the values of their labels.
@@ -162,36 +222,103 @@ fn every_metric_is_named_by_the_rules() {
 }
 
 #[test]
-fn every_charge_is_in_the_readme() {
-    let told = rows(&section(&read("README.md"), "## Request units"));
+fn every_charge_is_documented() {
+    let told = rows(&section(&read("config/LIMITS.md"), "## Request units"));
     let model = rows(&read("src/model/charge.rs"));
     assert!(model.len() > 5, "no charges were found: {model:?}");
     for row in model.iter().filter(|row| row[0] != "operation") {
         assert!(
             told.contains(row),
-            "README.md does not have the row {row:?}"
+            "config/LIMITS.md does not have the row {row:?}"
         );
     }
 }
 
 #[test]
+fn every_function_is_documented() {
+    let row = Regex::new(
+        r#"(?:function|of_one!|of_two!|check!)\("([A-Z0-9_]+)"|\("([A-Z]+)", Aggregate"#,
+    );
+    let row = row.unwrap();
+    let mut functions = BTreeSet::new();
+    for file in source_files(&root().join("src/sql/functions")) {
+        for found in row.captures_iter(&fs::read_to_string(&file).unwrap()) {
+            functions.extend(
+                found
+                    .iter()
+                    .skip(1)
+                    .flatten()
+                    .map(|name| name.as_str().to_owned()),
+            );
+        }
+    }
+    assert!(functions.len() > 100, "{functions:?}");
+    let page = section(&read("src/sql/README.md"), "## Functions");
+    let cells = page
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .flat_map(|line| line.split('`'));
+    let name = |text: &&str| {
+        text.len() > 1
+            && text
+                .chars()
+                .all(|c| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit())
+    };
+    let told: BTreeSet<String> = cells.filter(name).map(str::to_owned).collect();
+    assert_eq!(told, functions, "src/sql/README.md and src/sql/functions");
+}
+
+/// Every kind of key that the engine has is in the table of the key layout, by its first byte.
+#[test]
+fn every_kind_of_key_is_documented() {
+    let code = read("src/store/keys.rs");
+    let kind = Regex::new(r#"const [A-Z_]+: (?:u8 = b'(.)'|&\[u8\] = b"(.)");"#).unwrap();
+    let kinds: BTreeSet<String> = kind
+        .captures_iter(&code)
+        .map(|found| {
+            found
+                .iter()
+                .skip(1)
+                .flatten()
+                .next()
+                .unwrap()
+                .as_str()
+                .to_owned()
+        })
+        .collect();
+    assert!(kinds.len() > 5, "{kinds:?}");
+    let table = rows(&section(&read("src/store/README.md"), "## Key layout"));
+    let told = table.iter().filter(|row| {
+        row.len() == 4
+            && row[0]
+                .split_whitespace()
+                .next()
+                .is_some_and(|kind| kind.len() == 1)
+    });
+    let told: BTreeSet<String> = told
+        .map(|row| row[0].split(' ').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(told, kinds, "src/store/README.md and src/store/keys.rs");
+}
+
+#[test]
 fn every_link_leads_somewhere() {
-    for document in DOCUMENTS {
-        let text = read(document);
-        for (_, target) in links(&text) {
+    for document in documents() {
+        let folder = Path::new(&document).parent().unwrap();
+        for (_, target) in links(&read(&document)) {
             if target.contains("://") {
                 continue;
             }
-            let (file, place) = target.split_once('#').unwrap_or((&target, ""));
-            let file = if file.is_empty() { document } else { file };
-            let exists = root().join(file).exists();
-            assert!(exists, "{document} links {file}, which does not exist");
-            if !place.is_empty() {
-                let found = headings(&read(file)).contains(place);
-                assert!(
-                    found,
-                    "{document} links #{place}, which {file} does not have"
-                );
+            let (file, heading) = target.split_once('#').unwrap_or((&target, ""));
+            let file = match file {
+                "" => PathBuf::from(&document),
+                file => folder.join(file),
+            };
+            let exists = root().join(&file).exists();
+            assert!(exists, "{document} links {target}, which does not exist");
+            if !heading.is_empty() {
+                let found = headings(&read(&file)).contains(heading);
+                assert!(found, "{document} links {target}: there is no such heading");
             }
         }
     }
@@ -209,9 +336,9 @@ fn no_page_installs_bolide_from_a_registry() {
     ];
     let installs = Regex::new(&installs.join("|")).unwrap();
     assert!(installs.is_match("pip install -U bolide"));
-    for document in DOCUMENTS.iter().chain(&["config/packaging/package.md"]) {
+    for document in documents() {
         let found = installs
-            .find(&read(document))
+            .find(&read(&document))
             .map(|found| found.as_str().to_owned());
         assert_eq!(
             found, None,
@@ -236,12 +363,12 @@ fn headings(document: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_row_of_the_compatibility_table_is_backed_by_tests() {
-    let table = section(&read("README.md"), "## Compatibility");
+    let table = section(&read("tests/README.md"), "## Compatibility");
     let rows = rows(&table);
     assert!(rows.len() > 10);
     for row in rows.iter().skip(1) {
         assert_eq!(row.len(), 4, "{row:?}");
-        let suites = ["tests/python/", "tests/js/", "tests/rust-sdk/"];
+        let suites = ["python/", "js/", "rust-sdk/"];
         let mut backed = false;
         for (cell, suite) in row.iter().skip(1).zip(suites) {
             for (_, target) in links(cell) {
@@ -249,7 +376,7 @@ fn every_row_of_the_compatibility_table_is_backed_by_tests() {
                     target.starts_with(suite),
                     "{target} in the column of {suite}"
                 );
-                backed |= root().join(&target).is_file();
+                backed |= root().join("tests").join(&target).is_file();
             }
         }
         assert!(backed, "no test backs '{}'", row[0]);
@@ -258,15 +385,24 @@ fn every_row_of_the_compatibility_table_is_backed_by_tests() {
 
 #[test]
 fn every_test_that_guards_an_invariant_exists() {
-    let invariants = section(&read("ARCHITECTURE.md"), "## Invariants");
-    for (number, row) in rows(&invariants).iter().skip(1).enumerate() {
+    let table = rows(&read("tests/INVARIANTS.md"));
+    for (number, row) in table.iter().skip(1).enumerate() {
         assert_eq!(row[0], (number + 1).to_string(), "invariants are numbered");
-        let guards = links(&row[2]);
-        assert!(!guards.is_empty(), "nothing guards invariant {}", row[0]);
-        for (test, file) in guards {
-            let is_there = read(&file).contains(&format!(" {test}("));
-            assert!(is_there, "{file} has no test {test}");
-        }
+        assert_guards("tests", &row[2]);
+    }
+    let short = rows(&section(&read("ARCHITECTURE.md"), "## Invariants"));
+    for row in short.iter().skip(1) {
+        assert_guards("", &row[1]);
+    }
+}
+
+/// A cell of a page in `folder` links at least one test, and each exists.
+fn assert_guards(folder: &str, cell: &str) {
+    let guards = links(cell);
+    assert!(!guards.is_empty(), "no test is linked: {cell}");
+    for (test, file) in guards {
+        let is_there = read(Path::new(folder).join(&file)).contains(&format!(" {test}("));
+        assert!(is_there, "{file} has no test {test}");
     }
 }
 
@@ -277,23 +413,18 @@ fn every_fault_is_guarded_by_tests_that_exist() {
     assert_eq!(faults.len(), 36);
     for (number, row) in faults.iter().enumerate() {
         assert_eq!(row[0], format!("F{}", number + 1), "faults are numbered");
-        let guards = links(&row[2]);
-        assert!(!guards.is_empty(), "nothing guards against {}", row[0]);
-        for (test, file) in guards {
-            let is_there = read(Path::new("tests").join(&file)).contains(&format!(" {test}("));
-            assert!(is_there, "{}: {file} has no test {test}", row[0]);
-        }
+        assert_guards("tests", &row[2]);
     }
 }
 
 #[test]
-fn rooms_use_only_what_the_architecture_allows() {
+fn modules_use_only_what_the_architecture_allows() {
     let mut allowed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let table = section(&read("ARCHITECTURE.md"), "## Rooms");
+    let table = section(&read("ARCHITECTURE.md"), "## Modules");
     for row in rows(&table).iter().skip(1) {
         let name = links(&row[0])
             .first()
-            .expect("a link to the room")
+            .expect("a link to the module")
             .0
             .clone();
         let uses = match row[2].as_str() {
@@ -311,16 +442,16 @@ fn rooms_use_only_what_the_architecture_allows() {
     }
     for file in source_files(&root().join("src")) {
         let inside = file.strip_prefix(root().join("src")).unwrap();
-        let room = inside.iter().next().unwrap().to_str().unwrap();
-        let room = room.trim_end_matches(".rs");
-        if ["main", "lib"].contains(&room) {
+        let module = inside.iter().next().unwrap().to_str().unwrap();
+        let module = module.trim_end_matches(".rs");
+        if ["main", "lib"].contains(&module) {
             continue;
         }
-        let allowed = allowed.get(room);
-        let allowed = allowed.unwrap_or_else(|| panic!("ARCHITECTURE.md has no room {room}"));
-        for used in rooms_used(&fs::read_to_string(&file).unwrap()) {
-            let fine = used == room || allowed.contains(&used);
-            assert!(fine, "{} uses {used}, {room} may not", inside.display());
+        let allowed = allowed.get(module);
+        let allowed = allowed.unwrap_or_else(|| panic!("ARCHITECTURE.md has no module {module}"));
+        for used in modules_used(&fs::read_to_string(&file).unwrap()) {
+            let fine = used == module || allowed.contains(&used);
+            assert!(fine, "{} uses {used}, {module} may not", inside.display());
         }
     }
 }
@@ -339,8 +470,8 @@ fn source_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The rooms that a file names after `crate::`, alone or in braces. Its tests may use what they like.
-fn rooms_used(source: &str) -> BTreeSet<String> {
+/// The modules that a file names after `crate::`, alone or in braces. Its tests may use what they like.
+fn modules_used(source: &str) -> BTreeSet<String> {
     let code = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let code: String = code
         .lines()

@@ -1,4 +1,4 @@
-//! Every metric that Bolide exports: the one place where names, kinds, units, help and labels are written down. The README shows the same
+//! Every metric that Bolide exports: the one place where names, kinds, units, help and labels are written down. dashboards/README.md shows the same
 //! table; tests compare the two with each other and with what a loaded node exports.
 
 use super::{

@@ -1,11 +1,11 @@
-"""Metrics as the README lists them, and as a process exports them."""
+"""Metrics as dashboards/README.md lists them, and as a process exports them."""
 
 import re
 from pathlib import Path
 
-README = Path(__file__).parent.parent.parent / "README.md"
-OF_NODES = "### Metrics"
-OF_THE_DRIVER = "### Metrics of the load driver"
+README = Path(__file__).parent.parent.parent / "dashboards" / "README.md"
+OF_NODES = "## Metrics"
+OF_THE_DRIVER = "## Metrics of the load driver"
 SERIES = re.compile(r'^([a-z_]+)(?:\{(.*)\})? (\S+)$')
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 

@@ -128,11 +128,11 @@ mod tests {
 
     #[test]
     fn the_example_of_the_readme_is_a_workload() {
-        let readme = include_str!("../../../README.md");
+        let readme = include_str!("../README.md");
         let mut blocks = readme.split("```toml\n").skip(1);
         let block = blocks.find(|block| block.contains("[operations]"));
         let text = block.and_then(|block| block.split("```").next()).unwrap();
-        let workload = parse("README.md", text).unwrap();
+        let workload = parse("src/bench/README.md", text).unwrap();
         assert_eq!(
             workload.operations.len(),
             super::super::Operation::ALL.len()
