@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::ExitCode};
 
-use bolide::{config, gateway::keys, model::error::Result, node, output};
+use bolide::{config, gateway::auth::keys, model::error::Result, node, output};
 use rand::{TryRngCore, rngs::OsRng};
 
 #[global_allocator]

@@ -36,14 +36,14 @@ use crate::{
         meta::{Meta, Own, filled},
     },
     gateway::{
-        dispatch::Shared,
-        health::{Health, Running},
-        host_policy::HostPolicy,
-        keys::{KeyOrigin, KeySource, is_loopback},
-        order_auth::OrderAuth,
-        request_body::BodyBounds,
-        server,
-        tls::CertificateFiles,
+        auth::{
+            host_policy::HostPolicy,
+            keys::{KeyOrigin, KeySource, is_loopback},
+        },
+        call::Shared,
+        health::{self, Health, Running, order_auth::OrderAuth},
+        http::{server, tls::CertificateFiles},
+        protocol::body::BodyBounds,
     },
     memory::{self, MemoryBounds},
     model::error::Error,
@@ -180,7 +180,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     );
     let health = Arc::new(Health::new(Arc::clone(&clock), metrics.clone(), orders));
     // It says that the node is starting, however long that takes.
-    let health_server = server::health(health_listener, Arc::clone(&health))
+    let health_server = health::port::serve(health_listener, Arc::clone(&health))
         .map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
     let member = match is_member(&settings) {
         false => {

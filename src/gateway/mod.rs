@@ -1,31 +1,13 @@
-//! The gateway: the Cosmos DB REST surface. It authenticates, reads headers and bodies, hands operations to the router or the
-//! coordinator, and maps answers and errors to the wire. It knows HTTP and nothing of storage.
+//! The gateway: the surface of the Cosmos DB protocol. It authenticates, reads fields and bodies, hands
+//! operations to the router or the coordinator, and maps answers and errors to the wire.
+//!
+//! [`protocol`] is the model of requests and answers, whatever carries them; [`auth`] checks
+//! signatures; [`call`] is a request with all that its handler needs; [`resources`] has a file for each
+//! resource; [`http`] is the transport above them; [`health`] is a port of its own.
 
 pub mod auth;
-mod batch;
-mod batch_answer;
-mod catalog;
-mod consistency;
-pub mod dispatch;
-mod feeds;
-mod forward;
-mod headers;
+pub mod call;
 pub mod health;
-mod health_orders;
-pub mod host_policy;
-mod items;
-pub mod keys;
-mod operation;
-pub mod order_auth;
-pub mod orders;
-mod query;
-mod reached;
-mod ready;
-mod request;
-pub mod request_body;
-pub mod resource_path;
-mod respond;
-mod rights;
-mod scrape;
-pub mod server;
-pub mod tls;
+pub mod http;
+pub mod protocol;
+mod resources;

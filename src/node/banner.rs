@@ -6,7 +6,7 @@ use tracing::warn;
 
 use crate::{
     config::Settings,
-    gateway::keys::{KeyOrigin, KeySource, is_loopback},
+    gateway::auth::keys::{KeyOrigin, KeySource, is_loopback},
 };
 
 /// Tools that start the emulator in a container wait for one of these lines.

@@ -33,7 +33,7 @@ use crate::{
     },
     config::{Cluster, ExitCode, Settings},
     coordinator::{Coordinator, catalog_file, meta::Meta},
-    gateway::{orders, server},
+    gateway::{health::node_orders, http::server},
     store::{
         SharedResources, engine::is_blank, identity::Membership, wal_check::Expected,
         watermarks::Watermarks,
@@ -428,13 +428,13 @@ pub async fn join_cluster(
         requests: Box::new(move |_, question, reply| drop(asked.try_send((question, reply)))),
         orders: Box::new(move |_, order: Bytes, reply: Reply| {
             if let Some(commander) = commander.get() {
-                tokio::spawn(orders::obey(commander.clone(), order, reply));
+                tokio::spawn(node_orders::obey(commander.clone(), order, reply));
             }
         }),
         door: Box::new(move |wish, reply| {
             if let Some((coordinator, member)) = doorkeeper.get().zip(member_there.get()) {
                 let (coordinator, member) = (coordinator.clone(), Arc::clone(member));
-                tokio::spawn(orders::admit(member, coordinator, wish, reply));
+                tokio::spawn(node_orders::admit(member, coordinator, wish, reply));
             }
         }),
     };

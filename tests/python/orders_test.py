@@ -13,7 +13,7 @@ from node import EMULATOR_KEY, binary, order_headers
 CONTAINER = "dbs/d/colls/c"
 SPLIT = f"/split?container={CONTAINER}"
 # Every order that the node knows, later ones included: verb and path, as its table has them.
-TABLE = (Path(__file__).parents[2] / "src/gateway/health_orders.rs").read_text()
+TABLE = (Path(__file__).parents[2] / "src/gateway/health/orders.rs").read_text()
 ORDERS = [
     (verb, SPLIT if path == "/split" else path.replace("*", "3"))
     for verb, path in re.findall(r'^    \("([A-Z]+)", "([^"]+)", Order::', TABLE, re.M)

@@ -1,7 +1,7 @@
 //! The text that is signed.
 
 use super::SignedDate;
-use crate::gateway::resource_path::Link;
+use crate::gateway::protocol::resource_path::Link;
 
 /// Bytes of a payload that need no allocation: names of the usual lengths.
 const STACK_BYTES: usize = 256;

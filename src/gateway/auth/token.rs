@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::{shown, unauthorized};
-use crate::gateway::resource_path::hex;
+use crate::gateway::protocol::resource_path::hex;
 use crate::model::error::Result;
 
 /// Bytes of a signature: one SHA-256.

@@ -1,0 +1,205 @@
+//! From an HTTP request to its operation, and from the outcome to the HTTP answer.
+
+use std::{rc::Rc, sync::Arc};
+
+use http::{
+    Method,
+    header::{AUTHORIZATION, DATE, HOST, HeaderValue},
+};
+
+use super::{
+    forward,
+    names::{name, text},
+    reached, respond,
+};
+use crate::{
+    gateway::{
+        auth::AuthHeaders,
+        call::{Call, Head, Reached, Worker},
+        protocol::{Header, Response, body::Payload, resource_path::ResourcePath, rights},
+        resources,
+    },
+    model::error::{Error, ErrorKind, Result},
+    server::{Answer, Handler, Request, RequestBody, Reserved},
+    telemetry::{labels::Throttle, requests::Watch},
+};
+
+impl Head for Request {
+    fn verb(&self) -> &str {
+        self.method().as_str()
+    }
+
+    fn path(&self) -> &str {
+        Self::path(self)
+    }
+
+    fn header(&self, header: Header) -> Option<&str> {
+        text(self.headers(), name(header))
+    }
+
+    fn has(&self, header: Header) -> bool {
+        self.headers().contains_key(name(header))
+    }
+
+    fn reached(&self, trust_forwarded: bool) -> Reached<'_> {
+        reached::by(self, trust_forwarded)
+    }
+}
+
+/// Makes the call of an HTTP request.
+pub(super) fn call<'a>(
+    worker: &'a Worker,
+    request: &'a Request,
+    activity: &'a HeaderValue,
+) -> Call<'a> {
+    Call {
+        worker,
+        head: request,
+        watch: Watch::start(&worker.in_flight),
+        activity: activity.to_str().unwrap_or_default(),
+    }
+}
+
+/// Returns the headers that a signature is made of.
+pub(super) fn signature(request: &Request) -> AuthHeaders<'_> {
+    let headers = request.headers();
+    let x_ms_date = text(headers, name(Header::Date));
+    AuthHeaders {
+        authorization: text(headers, &AUTHORIZATION),
+        x_ms_date,
+        // Signed only where the other is missing.
+        date: match x_ms_date {
+            Some(_) => None,
+            None => text(headers, &DATE),
+        },
+    }
+}
+
+/// Answers below this are not counted: there are as many as there are requests.
+const LARGE_ANSWER_BYTES: usize = 64 * 1024;
+/// When a client whose answer did not fit into the node's bound should try again.
+const UNSENT_RETRY_MS: u32 = 100;
+
+impl Handler for Worker {
+    fn answer(
+        self: &Rc<Self>,
+        request: Request,
+        body: RequestBody,
+    ) -> impl Future<Output = Answer> + use<> {
+        entry(Rc::clone(self), request, body)
+    }
+}
+
+/// The one entry point of the REST port.
+async fn entry(worker: Rc<Worker>, request: Request, body: RequestBody) -> Answer {
+    let answer = respond_to(&worker, &request, body).await;
+    let is_read = request.method() == Method::GET;
+    respond::recycle(request.into_headers());
+    if is_read {
+        // Other reads that were taken in are worked out first: answers that leave together wake their clients together, and
+        // waking is what costs. Answers to writes leave together anyway, after their fsync.
+        tokio::task::yield_now().await;
+    }
+    answer
+}
+
+async fn respond_to(worker: &Worker, request: &Request, body: RequestBody) -> Answer {
+    let activity = activity_id(request);
+    let call = call(worker, request, &activity);
+    // Its bytes count until the request is answered.
+    let (payload, _held) = Payload::new(body, &worker.shared.bodies);
+    let answered = match (check_host(&call, request), &worker.shared.member) {
+        (Err(foreign), _) => Err(foreign),
+        (Ok(()), None) => answer(&call, request, payload).await,
+        (Ok(()), Some(member)) => Box::pin(forward::answer(&call, request, payload, member)).await,
+    };
+    let reserved = match &answered {
+        Ok(response) if response.body.len() >= LARGE_ANSWER_BYTES => {
+            Some(reserve_answer(&call, response.body.len()))
+        }
+        _ => None,
+    };
+    let (answered, reserved) = match reserved.transpose() {
+        Ok(reserved) => (answered, reserved),
+        Err(error) => (Err(error), None),
+    };
+    let response = match answered {
+        Ok(response) => response,
+        Err(error) => {
+            if error.kind == ErrorKind::Internal {
+                tracing::error!(message = error.message, "request failed by a bug of ours");
+            }
+            match error.kind {
+                ErrorKind::TooManyRequests => call.watch.throttled(Throttle::Throughput),
+                ErrorKind::Overloaded => call.watch.throttled(Throttle::Queue),
+                _ => {}
+            }
+            Response::error(&error, call.activity)
+        }
+    };
+    call.watch.answered(response.status, response.charge, || {
+        worker.shared.clock.now()
+    });
+    drop(call);
+    let mut response = respond::finish(response, activity);
+    if let Some(reserved) = reserved {
+        response.extensions_mut().insert(Arc::new(reserved));
+    }
+    response
+}
+
+/// Fails with 403 if anybody could have made a browser send this request: it addresses the node by
+/// a foreign name, and no secret keeps strangers out.
+fn check_host(call: &Call<'_>, request: &Request) -> Result<()> {
+    let shared = &call.worker.shared;
+    let secret = shared.authenticator.as_ref();
+    if secret.is_some_and(|authenticator| !authenticator.takes_well_known_key()) {
+        return Ok(());
+    }
+    let headers = request.headers().get_all(&HOST);
+    let authority = request.uri().authority();
+    let hosts = headers
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .chain(authority.map(|authority| authority.as_str().as_bytes()));
+    shared.hosts.check(hosts)
+}
+
+/// Counts a large answer until its client has taken it. Reads are refused while too many bytes
+/// wait for slow clients; what was written is told in any case.
+fn reserve_answer(call: &Call<'_>, bytes: usize) -> Result<Reserved> {
+    let unsent = &call.worker.shared.unsent;
+    let path = ResourcePath::parse(call.head.path())?;
+    if rights::writes(&resources::operation_of(call, &path)) {
+        return Ok(unsent.take_beyond(bytes));
+    }
+    unsent.take(bytes).ok_or_else(|| {
+        let mut error = Error::new(
+            ErrorKind::Overloaded,
+            "answers that their clients do not take fill the memory that limits.node_inflight_bytes_max allows",
+        );
+        error.retry_after_ms = Some(UNSENT_RETRY_MS);
+        error
+    })
+}
+
+async fn answer(call: &Call<'_>, request: &Request, payload: Payload) -> Result<Response> {
+    let path = ResourcePath::parse(call.head.path())?;
+    let operation = resources::check(call, &path, &signature(request))?;
+    resources::answer(call, operation, payload).await
+}
+
+/// Returns the client's own id for the request, or makes one.
+pub(super) fn activity_id(request: &Request) -> HeaderValue {
+    if let Some(id) = request.headers().get(name(Header::ActivityId)) {
+        return id.clone();
+    }
+    // A GUID of random digits, written by hand: it is made for every request.
+    let mut digits = rand::random::<u128>();
+    let mut text = *b"00000000-0000-0000-0000-000000000000";
+    for digit in text.iter_mut().filter(|digit| **digit == b'0') {
+        *digit = b"0123456789abcdef"[(digits & 0xf) as usize];
+        digits >>= 4;
+    }
+    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("0"))
+}
