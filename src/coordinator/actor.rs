@@ -505,7 +505,7 @@ impl Handler<ReplaceContainer> for Coordinator {
         let changed = catalog.container(&database, &id).and_then(|container| {
             if is_being_cut(container) {
                 // A shard that is being split takes no change, and its parts are there in a moment.
-                return Err(Error::elsewhere(None));
+                return Err(Error::not_leader(None));
             }
             Ok((
                 container.rid,

@@ -141,7 +141,7 @@ async fn begin(shard: &Arc<ShardHandle>, member: &Member, number: u64) -> Result
                 .begin_check(number)
                 .await
                 .map_err(|failure| failure.message),
-            Some(Leader::Elsewhere(Some(node))) => {
+            Some(Leader::Remote(Some(node))) => {
                 let answer = member
                     .request(node, question(shard, number, true).encode())
                     .await;
@@ -151,7 +151,7 @@ async fn begin(shard: &Arc<ShardHandle>, member: &Member, number: u64) -> Result
                     rmp_serde::from_slice::<Result<(), String>>(&answer).map_err(unreadable)?
                 })
             }
-            Some(Leader::Elsewhere(None)) | None => Err("the shard has no leader".to_owned()),
+            Some(Leader::Remote(None)) | None => Err("the shard has no leader".to_owned()),
         };
         if begun.is_ok() || Instant::now() > deadline {
             return begun;

@@ -209,8 +209,8 @@ impl Coordinator {
     /// Asks the other nodes how large the shards are that this one has no replica of.
     pub(super) fn ask_sizes(&mut self, context: &mut Context<Self>) {
         let mut shards = self.shards.values().flatten();
-        let some_elsewhere = shards.any(|shard| shard.remote().is_some());
-        let Some(meta) = self.meta.clone().filter(|_| some_elsewhere) else {
+        let some_remote = shards.any(|shard| shard.remote().is_some());
+        let Some(meta) = self.meta.clone().filter(|_| some_remote) else {
             return;
         };
         if std::mem::replace(&mut self.cuts.asking_sizes, true) {
@@ -223,7 +223,7 @@ impl Coordinator {
         };
         context.spawn(asked.into_actor(self).map(|sizes, coordinator, _| {
             coordinator.cuts.asking_sizes = false;
-            coordinator.splits.elsewhere = sizes
+            coordinator.splits.remote = sizes
                 .filter_map(|(container, range, bytes)| {
                     Some(((ContainerRid::parse(&container)?, range), bytes))
                 })
@@ -293,7 +293,7 @@ async fn middle(
     match shard.leader() {
         Some(Leader::Here) => middle_here(shard, definition).await,
         // A node that has no replica knows one that has; that one can tell as well.
-        Some(Leader::Elsewhere(Some(node))) => {
+        Some(Leader::Remote(Some(node))) => {
             let question = Question::Middle {
                 container: shard.facts.container.to_text(),
                 range: shard.facts.range_id,
@@ -302,7 +302,7 @@ async fn middle(
             let silent = |_| Error::unavailable(format!("node {node} does not answer"));
             questions::decode_answer(&answer.map_err(silent)?)
         }
-        Some(Leader::Elsewhere(None)) | None => Err(Error::elsewhere(None)),
+        Some(Leader::Remote(None)) | None => Err(Error::not_leader(None)),
     }
 }
 

@@ -208,8 +208,8 @@ impl Meta {
         let Role { leads, leader, .. } = inner.role;
         match (leads, inner.taking_over) {
             (true, false) => Ok(()),
-            (true, true) => Err(Error::elsewhere(None)),
-            (false, _) => Err(Error::elsewhere(leader)),
+            (true, true) => Err(Error::not_leader(None)),
+            (false, _) => Err(Error::not_leader(leader)),
         }
     }
 
@@ -248,7 +248,7 @@ impl Meta {
                 let _ = committed.send(Err(too_large(bytes, ENTRY_BYTES_MAX)));
             }
             Err(NotProposed::NotLeader | NotProposed::Full) => {
-                let _ = committed.send(Err(Error::elsewhere(self.leader())));
+                let _ = committed.send(Err(Error::not_leader(self.leader())));
             }
         }
     }
@@ -370,7 +370,7 @@ impl StateMachine for Meta {
                 let _ = committed.send(match fate {
                     Fate::Kept => Ok(()),
                     // It will never be: the next leader decides anew.
-                    Fate::Lost => Err(Error::elsewhere(leader)),
+                    Fate::Lost => Err(Error::not_leader(leader)),
                 });
             }
         }

@@ -129,7 +129,7 @@ impl Question {
             } => {
                 let begun = match shard(table, container, *range) {
                     Some(shard) => shard.begin_check(*number).await,
-                    None => Err(Error::elsewhere(None)),
+                    None => Err(Error::not_leader(None)),
                 };
                 encode(&begun.map_err(|failure| failure.message))
             }

@@ -328,8 +328,8 @@ async fn wait_for_others(
     container: &Container,
     version: u64,
 ) -> Result<()> {
-    let elsewhere = shards.iter().filter_map(|shard| shard.held_by_others());
-    let mut waiting: Vec<Vec<NodeId>> = elsewhere.collect();
+    let remote = shards.iter().filter_map(|shard| shard.held_by_others());
+    let mut waiting: Vec<Vec<NodeId>> = remote.collect();
     let question = Question::InForce {
         container: container.rid.to_text(),
         version,

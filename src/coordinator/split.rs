@@ -51,7 +51,7 @@ pub(super) struct Splits {
     /// Shards that are left alone, and until when.
     refused: HashMap<(ContainerRid, u32), Instant>,
     /// The bytes of shards that other nodes have, as they said last.
-    pub elsewhere: HashMap<(ContainerRid, u32), u64>,
+    pub remote: HashMap<(ContainerRid, u32), u64>,
 }
 
 /// Splits a shard; answers with the ids of its parts when they have taken over.
@@ -147,7 +147,7 @@ impl Coordinator {
             for shard in self.shards.get(&container.rid).into_iter().flatten() {
                 let range_id = shard.facts.range_id;
                 let rests = self.splits.refused.contains_key(&(container.rid, range_id));
-                let told = self.splits.elsewhere.get(&(container.rid, range_id));
+                let told = self.splits.remote.get(&(container.rid, range_id));
                 let bytes = match shard.remote() {
                     None => splittable_bytes(shard),
                     Some(_) => told.copied(),

@@ -49,8 +49,9 @@ pub enum ErrorKind {
     Unavailable,
     /// The disk is full.
     InsufficientStorage,
-    /// Another node of the cluster must do it; which, if that is known. The gateway sends it there.
-    Elsewhere(Option<u64>),
+    /// This node does not lead the shard or the catalog; the leader, if it is known. The gateway
+    /// forwards the request.
+    NotLeader(Option<u64>),
 }
 
 impl ErrorKind {
@@ -77,7 +78,7 @@ impl ErrorKind {
             Self::Overloaded => (429, 3092, "TooManyRequests"),
             Self::Internal => (500, 0, "InternalServerError"),
             Self::NotImplemented => (501, 0, "NotImplemented"),
-            Self::Unavailable | Self::Elsewhere(_) => (503, 0, "ServiceUnavailable"),
+            Self::Unavailable | Self::NotLeader(_) => (503, 0, "ServiceUnavailable"),
             Self::InsufficientStorage => (507, 0, "InsufficientStorage"),
         }
     }
@@ -127,12 +128,13 @@ impl Error {
         Self::new(ErrorKind::Unavailable, message)
     }
 
-    pub fn elsewhere(node: Option<u64>) -> Self {
-        let message = match node {
-            Some(node) => format!("this is for node {node}"),
-            None => "no node leads what the request is about; try again".to_owned(),
+    /// Redirects to the leader, if it is known.
+    pub fn not_leader(leader: Option<u64>) -> Self {
+        let message = match leader {
+            Some(leader) => format!("this node is not the leader; the leader is node {leader}"),
+            None => "there is no leader at the moment; try again".to_owned(),
         };
-        Self::new(ErrorKind::Elsewhere(node), message)
+        Self::new(ErrorKind::NotLeader(leader), message)
     }
 
     pub fn status(&self) -> u16 {

@@ -139,7 +139,7 @@ impl Replica {
         let lease = self.driver.lease();
         let epoch = lease.epoch();
         if !lease.holds() {
-            return Err(Error::elsewhere(None));
+            return Err(Error::not_leader(None));
         }
         let asked = Instant::now();
         if self.currency.is(freshness, epoch, asked) {
@@ -156,7 +156,7 @@ impl Replica {
         })?;
         // Its parts may have been written to since; this node does not know them yet.
         if freshness == Freshness::Newest && self.is_cut() {
-            return Err(Error::elsewhere(None));
+            return Err(Error::not_leader(None));
         }
         self.currency.confirm(asked, index, epoch);
         if freshness != Freshness::Newest {
@@ -188,7 +188,7 @@ impl ShardHandle {
         match self.replica() {
             None => Ok(None),
             // The others fill it; until then they answer.
-            Some(replica) if !replica.is_filled() => Err(self.elsewhere(&self.peers)),
+            Some(replica) if !replica.is_filled() => Err(self.not_leader(&self.peers)),
             Some(replica) => replica.freshen(freshness).await,
         }
     }

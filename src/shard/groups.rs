@@ -166,12 +166,12 @@ impl Shard {
     fn commit_failed(&mut self, failure: &EngineError) {
         let (container, range) = (&self.view.facts.container, self.view.facts.range_id);
         // A replica whose engine has failed is poisoned; another one has lost the lead, and who has it decides anew on what was not proposed yet.
-        let led_elsewhere = self.place.is_replica() && self.view.poisoned().is_none();
-        let error = match led_elsewhere {
-            true => Error::elsewhere(None),
+        let not_leader = self.place.is_replica() && self.view.poisoned().is_none();
+        let error = match not_leader {
+            true => Error::not_leader(None),
             false => failure.clone().into(),
         };
-        if led_elsewhere {
+        if not_leader {
             info!(%container, range, reason = %failure, "commit refused");
         } else {
             error!(%container, range, %failure, "commit failed");

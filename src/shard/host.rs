@@ -140,7 +140,8 @@ enum Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leader {
     Here,
-    Elsewhere(Option<NodeId>),
+    /// On another node, if it is known which.
+    Remote(Option<NodeId>),
 }
 
 impl ShardHost {
@@ -514,7 +515,7 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
                 address: address.clone(),
                 leader: match &replica {
                     None => Leader::Here,
-                    Some(_) => Leader::Elsewhere(None),
+                    Some(_) => Leader::Remote(None),
                 },
             }));
             match replica {

@@ -41,7 +41,7 @@ impl Place {
     pub fn check(&self) -> Result<()> {
         match self {
             Self::Alone | Self::Leads(_) => Ok(()),
-            Self::Follows { leader, .. } => Err(Error::elsewhere(*leader)),
+            Self::Follows { leader, .. } => Err(Error::not_leader(*leader)),
         }
     }
 
@@ -124,7 +124,7 @@ impl Shard {
             },
         );
         for waiting in dropped.waiting {
-            waiting.fail(Error::elsewhere(None));
+            waiting.fail(Error::not_leader(None));
         }
         self.forget_decisions();
         if let Err(failure) = self.view.load_indexes(&self.view.state()) {

@@ -98,7 +98,7 @@ impl Rest {
     /// Another entry is in its place. If it was the first of its group, another leader may decide on the whole group anew.
     fn lose(self, leader: Option<NodeId>) {
         if self.untouched {
-            self.fail(&Error::elsewhere(leader), not_led());
+            self.fail(&Error::not_leader(leader), not_led());
         } else {
             self.abandon();
         }
@@ -242,7 +242,7 @@ impl Replica {
             return rest.abandon();
         }
         let (error, failure) = match refused {
-            NotProposed::NotLeader => (Error::elsewhere(self.inner().role.leader), not_led()),
+            NotProposed::NotLeader => (Error::not_leader(self.inner().role.leader), not_led()),
             NotProposed::Full => {
                 let error = "too much waits for the other replicas of the partition key range";
                 (Error::new(ErrorKind::Overloaded, error), not_led())

@@ -292,7 +292,7 @@ fn shard_status(shard: &crate::shard::host::ShardHandle, own: Option<NodeId>) ->
                 "range": range,
                 "leader": match shard.leader() {
                     Some(Leader::Here) => json!(own),
-                    Some(Leader::Elsewhere(node)) => json!(node),
+                    Some(Leader::Remote(node)) => json!(node),
                     None => Value::Null,
                 },
                 "error": condition(shard).1,

@@ -62,7 +62,7 @@ pub async fn give(
 ) -> Result<Done, Refusal> {
     let leader = match carry_out(coordinator, order.clone()).await {
         Err(Error {
-            kind: ErrorKind::Elsewhere(Some(leader)),
+            kind: ErrorKind::NotLeader(Some(leader)),
             ..
         }) if leader != member.node => leader,
         done => return done.map_err(refusal),

@@ -146,7 +146,7 @@ async fn split_shard(
         let done = node.coordinator.send(request).await.map_err(gone)?;
         let (leader, error) = match done {
             Err(error) => match error.kind {
-                ErrorKind::Elsewhere(leader) => (leader, error),
+                ErrorKind::NotLeader(leader) => (leader, error),
                 _ => return Err(error),
             },
             done => return done,

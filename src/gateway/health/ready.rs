@@ -205,11 +205,11 @@ pub fn condition(shard: &ShardHandle) -> (ShardCondition, Option<String>) {
         return (condition, Some(error.message));
     }
     match shard.leader() {
-        Some(Leader::Elsewhere(None)) => {
+        Some(Leader::Remote(None)) => {
             let why = "no node is known to lead the shard".to_owned();
             (ShardCondition::Leaderless, Some(why))
         }
-        Some(Leader::Here | Leader::Elsewhere(Some(_))) | None => (ShardCondition::Serving, None),
+        Some(Leader::Here | Leader::Remote(Some(_))) | None => (ShardCondition::Serving, None),
     }
 }
 

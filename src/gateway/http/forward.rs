@@ -60,8 +60,9 @@ enum Returned {
         /// The catalog that the answer rests on.
         catalog: u64,
     },
-    /// It is for another node; for which, if that is known.
-    Elsewhere(Option<NodeId>),
+    /// The node does not lead what the request is about; the leader, if it knows one.
+    #[serde(rename = "Elsewhere")]
+    NotLeader(Option<NodeId>),
 }
 
 /// Answers a request here or, where that cannot be, by another node.
@@ -84,12 +85,12 @@ pub async fn answer(
             Some(node) => node,
             None => match answer_here(call, operation, body.clone()).await {
                 Err(Error {
-                    kind: ErrorKind::Elsewhere(Some(node)),
+                    kind: ErrorKind::NotLeader(Some(node)),
                     ..
                 }) if node != member.node => node,
                 // No leader yet, or not as new as what the client has seen: both pass.
                 Err(Error {
-                    kind: ErrorKind::Elsewhere(_) | ErrorKind::SessionNotAvailable,
+                    kind: ErrorKind::NotLeader(_) | ErrorKind::SessionNotAvailable,
                     ..
                 }) if Instant::now() < deadline => {
                     pauses.wait().await;
@@ -108,7 +109,7 @@ pub async fn answer(
                     pauses.wait().await;
                 }
             }
-            Asked::Not(_) => return Err(Error::elsewhere(None)),
+            Asked::Not(_) => return Err(Error::not_leader(None)),
         }
     }
 }
@@ -169,7 +170,7 @@ async fn ask(
     let returned: Returned = rmp_serde::from_slice(&answer)
         .map_err(|failure| Error::internal(format!("node {node} answered garbage: {failure}")))?;
     match returned {
-        Returned::Elsewhere(better) => Ok(Asked::Not(better)),
+        Returned::NotLeader(better) => Ok(Asked::Not(better)),
         Returned::Response {
             status,
             headers,
@@ -202,7 +203,7 @@ async fn answer_here(call: &Call<'_>, operation: Operation<'_>, body: Bytes) -> 
     // What the account is called changes with no catalog.
     if call.head.path() != "/" && member.is_some_and(|member| !member.driver.lease().holds()) {
         return Err(Error::new(
-            ErrorKind::Elsewhere(None),
+            ErrorKind::NotLeader(None),
             "this node does not hear from a majority of its cluster, or has not caught up with it; try again",
         ));
     }
@@ -223,9 +224,9 @@ pub async fn answer_node(worker: Arc<Worker>, question: Bytes) -> Bytes {
     };
     let response = match returned {
         Err(Error {
-            kind: ErrorKind::Elsewhere(node),
+            kind: ErrorKind::NotLeader(node),
             ..
-        }) => return encode(&Returned::Elsewhere(node)),
+        }) => return encode(&Returned::NotLeader(node)),
         Ok(response) => response,
         Err(error) => Response::error(&error, ""),
     };
@@ -292,7 +293,7 @@ async fn carry_out(worker: &Worker, sent: Sent) -> Result<Response> {
                 ..
             }) if Instant::now() < deadline => pauses.wait().await,
             // Where the id of the request is known.
-            Err(error) if !matches!(error.kind, ErrorKind::Elsewhere(_)) => {
+            Err(error) if !matches!(error.kind, ErrorKind::NotLeader(_)) => {
                 return Ok(Response::error(&error, call.activity));
             }
             answered => return answered,

@@ -171,7 +171,7 @@ async fn bulk(
     } else {
         join_all(pending).await
     };
-    if let Some(error) = led_elsewhere(&results) {
+    if let Some(error) = not_leader(&results) {
         return Err(error);
     }
     let mut served_by = results.iter().flatten().map(|(_, served)| served);
@@ -195,10 +195,10 @@ async fn bulk(
     Ok(finish(container, status, body, charge, &served))
 }
 
-/// That another node must carry out the whole request: nothing of it was carried out here.
-fn led_elsewhere<T>(results: &[Result<T>]) -> Option<Error> {
+/// Returns the redirect if no operation of the request was carried out here.
+fn not_leader<T>(results: &[Result<T>]) -> Option<Error> {
     let mut errors = results.iter().map(|result| match result {
-        Err(error) if matches!(error.kind, ErrorKind::Elsewhere(_)) => Some(error),
+        Err(error) if matches!(error.kind, ErrorKind::NotLeader(_)) => Some(error),
         _ => None,
     });
     let first = errors.next()??.clone();

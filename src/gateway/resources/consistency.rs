@@ -89,7 +89,7 @@ async fn await_replicas(
     let lags = |shard: &&Arc<ShardHandle>| shard.default_ttl().is_some_and(|old| old != default);
     match shards.iter().find(|shard| lags(shard)) {
         // A change of the default is on its way.
-        Some(_) => Err(Error::elsewhere(None)),
+        Some(_) => Err(Error::not_leader(None)),
         None => {
             let newest = shards.into_iter().zip(sure);
             let newest = newest.filter_map(|(shard, sure)| Some((shard, sure?)));

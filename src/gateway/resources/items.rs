@@ -189,8 +189,8 @@ pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<R
     let key = partition_key(call, &container)?;
     let place = place(&container, &key);
     // A replica that is behind would not see all that there is to delete.
-    if let Some(Leader::Elsewhere(leader)) = container.shard_of(&place)?.leader() {
-        return Err(Error::elsewhere(leader));
+    if let Some(Leader::Remote(leader)) = container.shard_of(&place)?.leader() {
+        return Err(Error::not_leader(leader));
     }
     let scope = Scope {
         keys: crate::model::epk::EpkRange::point(place.clone()),

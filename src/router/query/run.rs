@@ -143,7 +143,7 @@ fn check_one_node_has_all(request: &RunQuery, parts: &[Part]) -> Result<()> {
             "the query spans partition key ranges that no single node has: its plan says how to ask each of them",
         ));
     }
-    Err(remote.shard.elsewhere(&common))
+    Err(remote.shard.not_leader(&common))
 }
 
 impl Run {

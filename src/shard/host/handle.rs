@@ -94,7 +94,7 @@ impl ShardHandle {
     pub fn view(&self) -> Result<Arc<ShardView>> {
         match &**self.link.load() {
             Link::Up { view, .. } => Ok(Arc::clone(view)),
-            Link::Remote(nodes) => Err(self.elsewhere(nodes)),
+            Link::Remote(nodes) => Err(self.not_leader(nodes)),
             Link::Down(error) => Err(error.clone()),
         }
     }
@@ -103,7 +103,7 @@ impl ShardHandle {
     pub fn with_view<T>(&self, read: impl FnOnce(&ShardView) -> Result<T>) -> Result<T> {
         match &**self.link.load() {
             Link::Up { view, .. } => read(view),
-            Link::Remote(nodes) => Err(self.elsewhere(nodes)),
+            Link::Remote(nodes) => Err(self.not_leader(nodes)),
             Link::Down(error) => Err(error.clone()),
         }
     }
@@ -163,7 +163,7 @@ impl ShardHandle {
                 }
             }
             Link::Remote(nodes) => {
-                let _ = request.reply.send(Err(self.elsewhere(nodes)));
+                let _ = request.reply.send(Err(self.not_leader(nodes)));
             }
             Link::Down(error) => {
                 let _ = request.reply.send(Err(error.clone()));
@@ -175,7 +175,7 @@ impl ShardHandle {
     pub fn leader(&self) -> Option<Leader> {
         match &**self.link.load() {
             Link::Up { leader, .. } => Some(*leader),
-            Link::Remote(nodes) => Some(Leader::Elsewhere(self.host.reachable(nodes))),
+            Link::Remote(nodes) => Some(Leader::Remote(self.host.reachable(nodes))),
             Link::Down(_) => None,
         }
     }
@@ -185,9 +185,9 @@ impl ShardHandle {
         self.replica()?.halted()
     }
 
-    /// That one of some nodes must answer what this one cannot.
-    pub fn elsewhere(&self, nodes: &[NodeId]) -> Error {
-        Error::elsewhere(self.host.reachable(nodes))
+    /// Redirects to a reachable one of some nodes.
+    pub fn not_leader(&self, nodes: &[NodeId]) -> Error {
+        Error::not_leader(self.host.reachable(nodes))
     }
 
     /// The nodes that have the shard, where this one has not.
@@ -261,7 +261,7 @@ impl ShardHandle {
 
     /// Another node decides from now on, or none.
     pub(in crate::shard) fn follow(&self, leader: Option<NodeId>) {
-        self.set_leader(Leader::Elsewhere(leader));
+        self.set_leader(Leader::Remote(leader));
         let _ = self.send(Follow { leader });
     }
 
@@ -384,8 +384,8 @@ impl ShardHandle {
     pub fn check_led(&self) -> Result<()> {
         match self.leader() {
             Some(Leader::Here) => self.check_writable(),
-            Some(Leader::Elsewhere(Some(_))) => Ok(()),
-            Some(Leader::Elsewhere(None)) | None => Err(Error::elsewhere(None)),
+            Some(Leader::Remote(Some(_))) => Ok(()),
+            Some(Leader::Remote(None)) | None => Err(Error::not_leader(None)),
         }
     }
 
@@ -472,7 +472,7 @@ impl ShardHandle {
                 address.do_send(message);
                 Ok(())
             }
-            Link::Remote(nodes) => Err(self.elsewhere(nodes)),
+            Link::Remote(nodes) => Err(self.not_leader(nodes)),
             Link::Down(error) => Err(error.clone()),
         }
     }

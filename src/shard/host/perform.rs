@@ -129,17 +129,17 @@ impl ShardHandle {
                 None
             }
             Link::Up {
-                leader: Leader::Elsewhere(node),
+                leader: Leader::Remote(node),
                 ..
             } => {
                 // A replica that waits to be filled does not know who leads; the others do.
                 let peers = self.replica().filter(|replica| !replica.is_filled());
                 return Err(match (node, peers) {
-                    (None, Some(_)) => self.elsewhere(&self.peers),
-                    (node, _) => Error::elsewhere(*node),
+                    (None, Some(_)) => self.not_leader(&self.peers),
+                    (node, _) => Error::not_leader(*node),
                 });
             }
-            Link::Remote(nodes) => return Err(self.elsewhere(nodes)),
+            Link::Remote(nodes) => return Err(self.not_leader(nodes)),
             Link::Down(error) => Some((request, error.clone())),
         };
         if let Some((request, error)) = refused {
