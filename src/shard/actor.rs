@@ -8,7 +8,7 @@ use tracing::debug;
 
 use super::{
     answer::AnswerBudget,
-    command::{Change, Command, LaneCursors},
+    command::{Change, Command},
     commit::{self, CommitLog, Group, Reply, Solo, Waiting},
     generation::IndexState,
     groups::Gathering,
@@ -27,11 +27,12 @@ use super::{
     weight::Weight,
 };
 use crate::{
+    expiry::{ExpiryRules, lanes::LaneCursors},
     model::{
         epk::Epk,
         error::{Error, Result},
         item::Etag,
-        ttl::{DefaultTtl, ExpiryRules},
+        ttl::DefaultTtl,
     },
     store::{EngineError, document::Stored, keys},
 };
@@ -334,15 +335,10 @@ impl Shard {
                 && let Some(stored) = Stored::decode(value)
             {
                 let header = stored.header;
-                let inherits =
-                    matches!(header.ttl, crate::model::ttl::ItemTtl::Inherit).then_some(header.ts);
-                let due = self
-                    .decided
-                    .rules
-                    .next_due(inherits, header.ttl.own_due(header.ts));
-                crate::telemetry::expiry::scheduled(due.map(|due| due - header.ts));
-                if let Some(due) = due {
-                    self.purger.next_due = self.purger.next_due.min(due);
+                let expiry = self.decided.rules.expiry_of(header.ts, header.ttl);
+                crate::telemetry::expiry::scheduled(expiry.map(|expiry| expiry - header.ts));
+                if let Some(expiry) = expiry {
+                    self.purger.next_expiry = self.purger.next_expiry.min(expiry);
                 }
             }
         }
@@ -446,7 +442,7 @@ impl Handler<ChangeDefaultTtl> for Shard {
                 self.view
                     .announce_default(lsn, &self.decided.rules, request.default, earliest);
             self.decided.rules = rules;
-            self.purger.next_due = 0;
+            self.purger.next_expiry = 0;
             self.stage(at, vec![Change::SetDefaultTtl(request.default)]);
         }
         self.next.waiting.push(Waiting {

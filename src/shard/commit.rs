@@ -248,13 +248,13 @@ fn write(
 pub(super) fn note_purged(view: &ShardView, purge: &Purge) {
     let counter = &view.counters.purged;
     counter.fetch_add(purge.versions.len() as u64, Ordering::Relaxed);
-    for (due, items) in &purge.due {
-        telemetry::expiry::purged(view.clock.seconds_since(*due), *items);
+    for (second, items) in &purge.expired {
+        telemetry::expiry::purged(view.clock.seconds_since(*second), *items);
     }
     if purge.clearing.ends {
         view.set_foreign(false);
     }
-    if let Some((inherit, own)) = purge.horizons {
-        view.engine.horizon.raise(inherit, own);
+    if let Some(horizons) = purge.horizons {
+        view.engine.horizon.raise(horizons);
     }
 }

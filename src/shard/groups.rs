@@ -201,7 +201,7 @@ impl Shard {
         self.view.forget_announced();
         self.decided = self.view.state().into();
         self.forget_staged_index();
-        self.purger.next_due = 0;
+        self.purger.next_expiry = 0;
         self.purger.more = false;
         self.clearer = ClearWork::default();
     }

@@ -113,7 +113,7 @@ fn foreign(
         place_bytes,
         version: Superseded {
             position: header.position,
-            own_due: header.ttl.own_due(header.ts),
+            own_due: header.ttl.own_expiry(header.ts),
             fingerprints,
             size: value.len() as u32,
         },

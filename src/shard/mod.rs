@@ -22,7 +22,6 @@ pub mod index_work;
 pub mod indexing;
 mod intake;
 mod leadership;
-pub mod overdue;
 pub mod overlay;
 mod parting;
 pub mod progress;

@@ -1,19 +1,19 @@
-//! The expiry queue's consumer: finds what has fallen due, a slice at a time, and paces itself.
-//!
-//! Two lanes, both in time order. Items that inherit their ttl are in the feed itself: LSN order is `_ts` order, so the feed is the inherit
-//! lane and costs no entry of its own. Items with a ttl of their own have an entry in the own lane. Cursors make sure that
-//! what was passed is never looked at again: the cost is in proportion to what expires, never to what is stored.
+//! The purger's reads: the expiry lanes of an engine, and what a purge must know of an expired
+//! version.
 
-use std::time::Duration;
+use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
 use super::{
-    command::{Clearing, ExpiredVersion, LaneCursors, OwnCursor, Purge, Superseded},
+    command::{Clearing, ExpiredVersion, Purge, Superseded},
     overlay::Overlay,
 };
 use crate::{
-    model::ttl::{ExpiryRules, ItemTtl},
+    expiry::{
+        ExpiryRules,
+        lanes::{self, Expired, InheritEntry, LaneCursors, LaneReader, OwnCursor, OwnEntry},
+    },
     store::{
         Engine, EngineError,
         document::{Stored, VersionRef},
@@ -21,23 +21,69 @@ use crate::{
     },
 };
 
-/// Versions removed in one slice.
-pub const SLICE_VERSIONS_MAX: usize = 512;
-/// Entries of the inherit lane looked at in one slice; those with a ttl of their own are passed over.
-const SLICE_ENTRIES_MAX: usize = 4 * SLICE_VERSIONS_MAX;
+/// The lanes of an engine.
+pub struct EngineLanes<'e>(pub &'e Engine);
+
+impl LaneReader for EngineLanes<'_> {
+    type Version<'v> = VersionRef<'v>;
+    type Error = EngineError;
+
+    fn visit_inherit(
+        &self,
+        from: Position,
+        mut visit: impl FnMut(InheritEntry, VersionRef<'_>) -> Result<ControlFlow<()>, EngineError>,
+    ) -> Result<(), EngineError> {
+        let mut scan = self.0.scan(&keys::feed(from), keys::FEED_END);
+        while let Some((key, value)) = scan.entry()? {
+            let (position, version) = keys::feed_position(key)
+                .zip(VersionRef::decode(value))
+                .ok_or_else(|| damaged("feed"))?;
+            let entry = InheritEntry {
+                position,
+                ts: version.ts,
+                ttl: version.ttl,
+            };
+            if visit(entry, version)?.is_break() {
+                break;
+            }
+            scan.advance();
+        }
+        Ok(())
+    }
+
+    fn visit_own(
+        &self,
+        from: OwnCursor,
+        mut visit: impl FnMut(OwnEntry, VersionRef<'_>) -> Result<ControlFlow<()>, EngineError>,
+    ) -> Result<(), EngineError> {
+        let from = keys::own_lane(from.expiry, from.position);
+        let mut scan = self.0.scan(&from, keys::OWN_LANE_END);
+        while let Some((key, value)) = scan.entry()? {
+            let ((expiry, position), version) = keys::own_lane_parts(key)
+                .zip(VersionRef::decode(value))
+                .ok_or_else(|| damaged("own lane"))?;
+            if visit(OwnEntry { expiry, position }, version)?.is_break() {
+                break;
+            }
+            scan.advance();
+        }
+        Ok(())
+    }
+}
 
 /// One slice of work.
 pub struct Slice {
     pub purge: Purge,
-    /// More was due than fits into the slice.
+    /// More has expired than fits into the slice.
     pub more: bool,
-    /// When the next item falls due, if there is one.
-    pub next_due: Option<i64>,
+    /// When the next item expires, if there is one.
+    pub next_expiry: Option<i64>,
     /// By how many seconds the oldest item of the slice was overdue.
     pub lag_seconds: i64,
 }
 
-/// Collects what is due at `now`. `pending_since` is the second of the oldest command that is not committed.
+/// Collects what is expired at `now`. `pending_since` is the second of the oldest command that is
+/// not committed.
 pub fn slice(
     engine: &Engine,
     overlay: &Overlay,
@@ -46,148 +92,73 @@ pub fn slice(
     now: i64,
     pending_since: Option<i64>,
 ) -> Result<Slice, EngineError> {
-    let mut collector = Collector {
-        engine,
-        overlay,
-        versions: Vec::new(),
-        due: Vec::new(),
+    let collector = Collector { engine, overlay };
+    let mut versions = Vec::new();
+    let take = |expired, version: VersionRef<'_>| {
+        let taken = collector.take(&expired, &version)?;
+        let is_taken = taken.is_some();
+        versions.extend(taken);
+        Ok(is_taken)
     };
-    let (inherit, oldest_inherit_ts, inherit_more) =
-        collector.inherit_lane(rules, cursors.inherit, now)?;
-    // A pending entry falls due after the second in which it was decided, which may be long ago when the disk is slow: no cursor
-    // may be ahead of that.
-    let own_horizon = rules
-        .own_horizon(now)
-        .min(pending_since.unwrap_or(i64::MAX));
-    let (own, first_own_due, own_more) = collector.own_lane(own_horizon, cursors.own)?;
-    let Collector { versions, due, .. } = collector;
-    let oldest_due = due.iter().map(|(second, _)| *second).min();
-    let after = LaneCursors { inherit, own };
+    let found = lanes::slice(
+        &EngineLanes(engine),
+        rules,
+        cursors,
+        now,
+        pending_since,
+        take,
+    )?;
     Ok(Slice {
-        lag_seconds: oldest_due.map_or(0, |oldest| (now - oldest).max(0)),
         purge: Purge {
             versions,
-            due,
-            cursors: (after != cursors).then_some(after),
+            expired: found.expired,
+            cursors: (found.cursors != cursors).then_some(found.cursors),
             rewritten_bytes: 0,
-            horizons: Some((rules.inherit_horizon(now), rules.own_horizon(now))),
+            horizons: Some(found.horizons),
             clearing: Clearing::default(),
         },
-        more: inherit_more || own_more,
-        next_due: rules.next_due(oldest_inherit_ts, first_own_due),
+        more: found.more,
+        next_expiry: found.next_expiry,
+        lag_seconds: found.lag_seconds,
     })
 }
 
 struct Collector<'a> {
     engine: &'a Engine,
     overlay: &'a Overlay,
-    versions: Vec<ExpiredVersion>,
-    /// How many of them fell due in which second, in runs.
-    due: Vec<(i64, usize)>,
 }
 
 impl Collector<'_> {
-    /// Walks the feed from the cursor: the new cursor, the `_ts` of the first entry that is not due, and whether more is due.
-    fn inherit_lane(
-        &mut self,
-        rules: &ExpiryRules,
-        cursor: Position,
-        now: i64,
-    ) -> Result<(Position, Option<i64>, bool), EngineError> {
-        let horizon = rules.inherit_horizon(now);
-        let mut cursor = cursor;
-        let mut scan = self.engine.scan(&keys::feed(cursor), keys::FEED_END);
-        for _ in 0..SLICE_ENTRIES_MAX {
-            let Some((key, value)) = scan.entry()? else {
-                return Ok((cursor, None, false));
-            };
-            let (position, version) = keys::feed_position(key)
-                .zip(VersionRef::decode(value))
-                .ok_or_else(|| damaged("feed"))?;
-            if version.ts > horizon {
-                return Ok((cursor, Some(version.ts), false));
-            }
-            if version.ttl == ItemTtl::Inherit {
-                if self.versions.len() >= SLICE_VERSIONS_MAX {
-                    return Ok((cursor, Some(version.ts), true));
-                }
-                let due = rules.next_due(Some(version.ts), None).unwrap_or(now);
-                self.take(&version, position, None, due)?;
-            }
-            cursor = position.next();
-            scan.advance();
-        }
-        Ok((cursor, None, true))
-    }
-
-    /// Walks the own lane from the cursor: the new cursor, the first entry that is not due, and whether more is due.
-    fn own_lane(
-        &mut self,
-        horizon: i64,
-        cursor: OwnCursor,
-    ) -> Result<(OwnCursor, Option<i64>, bool), EngineError> {
-        let mut cursor = cursor;
-        let mut scan = self.engine.scan(
-            &keys::own_lane(cursor.due, cursor.position),
-            keys::OWN_LANE_END,
-        );
-        loop {
-            let Some((key, value)) = scan.entry()? else {
-                return Ok((cursor, None, false));
-            };
-            let ((due, position), version) = keys::own_lane_parts(key)
-                .zip(VersionRef::decode(value))
-                .ok_or_else(|| damaged("own lane"))?;
-            if due > horizon {
-                return Ok((cursor, Some(due), false));
-            }
-            if self.versions.len() >= SLICE_VERSIONS_MAX {
-                return Ok((cursor, Some(due), true));
-            }
-            self.take(&version, position, Some(due), due)?;
-            cursor = OwnCursor {
-                due,
-                position: position.next(),
-            };
-            scan.advance();
-        }
-    }
-
+    /// Returns what is to be removed of an expired version; `None`: another command does it.
     fn take(
-        &mut self,
+        &self,
+        expired: &Expired,
         version: &VersionRef<'_>,
-        position: Position,
-        own_due: Option<i64>,
-        due: i64,
-    ) -> Result<(), EngineError> {
+    ) -> Result<Option<ExpiredVersion>, EngineError> {
         if let Some(pending) = self.overlay.pending(version.document_key) {
             let stored = pending.and_then(Stored::decode);
-            // Whoever writes over the document right now removes this version itself. But it may be this very version that is pending:
-            // written, while the actor has not heard of it yet. Then it is ours, for the cursor does not come back.
-            if stored.is_none_or(|stored| stored.header.position != position) {
-                return Ok(());
+            // A pending write over the document removes this version itself. But it may be this
+            // very version that is pending: written, while the actor has not heard of it yet. Then
+            // it is taken, for the cursor does not come back.
+            if stored.is_none_or(|stored| stored.header.position != expired.position) {
+                return Ok(None);
             }
-        }
-        match self.due.last_mut() {
-            Some((second, items)) if *second == due => *items += 1,
-            _ => self.due.push((due, 1)),
         }
         let fingerprints = if version.has_unique_keys {
             self.held_fingerprints(version)?
         } else {
             Vec::new()
         };
-        self.versions.push(ExpiredVersion {
+        Ok(Some(ExpiredVersion {
             key: Bytes::copy_from_slice(version.document_key),
             place_bytes: version.place_bytes,
             version: Superseded {
-                position,
-                own_due,
+                position: expired.position,
+                own_due: expired.own_expiry,
                 fingerprints,
                 size: version.size,
             },
-        });
-        Ok(())
+        }))
     }
 
     /// The unique keys that the version still holds: after its expiry another item may have taken them.
@@ -214,28 +185,4 @@ impl Collector<'_> {
 
 fn damaged(what: &str) -> EngineError {
     EngineError::Damaged(format!("an entry of the {what} cannot be read"))
-}
-
-/// The share of time that the purger may work while it keeps up, in percent.
-const DUTY_PERCENT_MIN: u64 = 25;
-/// The share it may take when it has fallen far behind.
-const DUTY_PERCENT_MAX: u64 = 75;
-/// How many more percent each second of lag adds.
-const DUTY_PERCENT_PER_LAG_SECOND: u64 = 1;
-
-/// The share of time that the purger may work, in percent: more when expiry has fallen behind, less when users are at work.
-pub fn duty_percent(lag_seconds: i64, users_waiting: bool) -> u64 {
-    let lag = u64::try_from(lag_seconds).unwrap_or(0);
-    let mut duty =
-        (DUTY_PERCENT_MIN + lag.saturating_mul(DUTY_PERCENT_PER_LAG_SECOND)).min(DUTY_PERCENT_MAX);
-    if users_waiting {
-        duty /= 2;
-    }
-    duty
-}
-
-/// How long to rest after a slice that took `worked`.
-pub fn rest_after(worked: Duration, duty_percent: u64) -> Duration {
-    let duty = duty_percent.clamp(1, 100);
-    worked.mul_f64((100 - duty) as f64 / duty as f64)
 }

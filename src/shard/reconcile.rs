@@ -105,7 +105,7 @@ impl Met {
 fn superseded(stored: &Stored<&[u8]>) -> Superseded {
     Superseded {
         position: stored.header.position,
-        own_due: stored.header.ttl.own_due(stored.header.ts),
+        own_due: stored.header.ttl.own_expiry(stored.header.ts),
         fingerprints: stored.fingerprints().copied().collect(),
         size: stored.size() as u32,
     }

@@ -12,8 +12,9 @@ use super::{
     overlay::Overlay,
 };
 use crate::{
+    expiry::ExpiryRules,
     index::DraftTerms,
-    model::{epk::EpkRange, ttl::ExpiryRules},
+    model::epk::EpkRange,
     store::{
         Engine, EngineError,
         document::{Stored, VersionRef},

@@ -3,18 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    command::{
-        Change, Clearing, Command, IndexChanges, IndexSlice, LaneCursors, NewIndex, Purge,
-        Superseded,
-    },
+    command::{Change, Clearing, Command, IndexChanges, IndexSlice, NewIndex, Purge, Superseded},
     generation::IndexState,
     indexing::encode_policy,
     parting,
 };
 use crate::{
+    expiry::{ExpiryRules, lanes::LaneCursors},
     model::{
         indexing_policy::IndexingPolicy,
-        ttl::{DefaultTtl, ExpiryRules, ItemTtl},
+        ttl::{DefaultTtl, ItemTtl},
     },
     store::{
         Batch, Engine, EngineError,
@@ -193,7 +191,7 @@ impl ShardState {
         let reference = version.encode();
         batch.put(key, value);
         batch.put(keys::feed(position), &reference);
-        if let Some(due) = header.ttl.own_due(header.ts) {
+        if let Some(due) = header.ttl.own_expiry(header.ts) {
             batch.put(keys::own_lane(due, position), &reference);
         }
         for fingerprint in stored.fingerprints() {

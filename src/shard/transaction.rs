@@ -12,6 +12,7 @@ use super::{
     weight::Weight,
 };
 use crate::{
+    expiry::ExpiryRules,
     index::{DraftTerms, Indexer},
     model::{
         charge,
@@ -22,7 +23,6 @@ use crate::{
         patch::Patch,
         path::PropertyPath,
         rid,
-        ttl::ExpiryRules,
     },
     store::{
         Engine, EngineError,
@@ -213,7 +213,7 @@ impl Transaction<'_> {
         }
         Ok(Superseded {
             position: stored.header.position,
-            own_due: stored.header.ttl.own_due(stored.header.ts),
+            own_due: stored.header.ttl.own_expiry(stored.header.ts),
             fingerprints,
             size: stored.size() as u32,
         })

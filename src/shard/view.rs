@@ -15,6 +15,7 @@ use super::{
     generation::IndexState,
     indexing::LiveIndex,
     intake::Intake,
+    purge::EngineLanes,
     recent::Recent,
     state::ShardState,
     sums::Sums,
@@ -23,12 +24,13 @@ use super::{
 };
 use crate::{
     clock::Clock,
+    expiry::{Backlog, EffectiveRules, ExpiryCheck, ExpiryRules, backlog, earlier},
     model::{
         epk::{Epk, EpkRange},
         error::{Error, ErrorKind, Result},
         indexing_policy::IndexingPolicy,
         item::EtagCondition,
-        ttl::{DefaultTtl, ExpiryRules, ItemTtl},
+        ttl::{DefaultTtl, ItemTtl},
     },
     store::{Engine, EngineError, document::Stored, index_entry, keys},
 };
@@ -40,7 +42,7 @@ pub struct ShardView {
     pub facts: ShardFacts,
     pub engine: Arc<Engine>,
     pub clock: Clock,
-    rules: ArcSwap<RulesInForce>,
+    rules: ArcSwap<EffectiveRules>,
     state: ArcSwap<ShardState>,
     lsn: AtomicU64,
     /// Why writes are refused until the shard is opened again.
@@ -96,54 +98,6 @@ impl Shortage {
     }
 }
 
-/// By what readers judge expiry. While a change of the default is under way, an item is gone for them only if it is so before and
-/// after the change: they can neither see what the change brings to an end, nor miss what it keeps alive and would then come back.
-#[derive(Clone)]
-struct RulesInForce {
-    committed: ExpiryRules,
-    /// Decided but not committed, with the LSNs of their commands, oldest first; nearly always empty.
-    pending: Vec<(u64, ExpiryRules)>,
-}
-
-impl RulesInForce {
-    fn is_expired(&self, ts: i64, ttl: ItemTtl, now: i64) -> bool {
-        self.committed.is_expired(ts, ttl, now)
-            && self
-                .pending
-                .iter()
-                .all(|(_, rules)| rules.is_expired(ts, ttl, now))
-    }
-
-    /// The second at which an item falls due; not told while a change is under way.
-    fn due(&self, ts: i64, ttl: ItemTtl) -> Option<i64> {
-        let inherits = (ttl == ItemTtl::Inherit).then_some(ts);
-        self.pending
-            .is_empty()
-            .then(|| self.committed.next_due(inherits, ttl.own_due(ts)))?
-    }
-
-    fn with_pending(&self, lsn: u64, rules: ExpiryRules) -> Self {
-        let mut next = self.clone();
-        next.pending.push((lsn, rules));
-        next
-    }
-
-    /// Returns whether a commit up to this LSN changes what readers judge by. Rules alone do not tell: two changes in one
-    /// group may end with the rules that they began with.
-    fn is_changed_by(&self, committed: &ExpiryRules, lsn: u64) -> bool {
-        self.committed != *committed || self.pending.first().is_some_and(|(first, _)| *first <= lsn)
-    }
-
-    /// These rules are committed up to this LSN, and what was pending up to there is past.
-    fn with_committed(&self, committed: ExpiryRules, lsn: u64) -> Self {
-        let pending = self.pending.iter().filter(|(pending, _)| *pending > lsn);
-        Self {
-            committed,
-            pending: pending.copied().collect(),
-        }
-    }
-}
-
 /// The applied state, under the lock that commits hold.
 pub(super) struct Applied {
     pub state: ShardState,
@@ -190,7 +144,7 @@ impl Counters {
 /// Items for one answer, bounded in number and size.
 pub struct Page {
     pub items: Vec<PageItem>,
-    /// When the first of the items falls due.
+    /// When the first of the items expires.
     pub first_due: Option<i64>,
     bytes: usize,
     items_max: usize,
@@ -235,10 +189,7 @@ impl ShardView {
             facts,
             engine,
             clock,
-            rules: ArcSwap::from_pointee(RulesInForce {
-                committed: state.rules,
-                pending: Vec::new(),
-            }),
+            rules: ArcSwap::from_pointee(state.rules.into()),
             lsn: AtomicU64::new(state.lsn),
             state: ArcSwap::from_pointee(state),
             poison: ArcSwapOption::empty(),
@@ -351,8 +302,9 @@ impl ShardView {
         self.lsn.store(state.lsn, Ordering::Release);
     }
 
-    /// Decides a change of the default, which the command with this LSN will commit, not before the second `earliest`: the new
-    /// rules and their second. Readers know of them when this returns. No reader has judged by the old rules alone at a later second, so what it found expired stays so.
+    /// Decides a change of the default, which the command with this LSN will commit, not before the
+    /// second `earliest`. Returns the new rules and their second; readers know of them by then. No
+    /// reader has used the old rules alone at a later second, so what it found expired stays so.
     pub fn announce_default(
         &self,
         lsn: u64,
@@ -363,7 +315,8 @@ impl ShardView {
         loop {
             let at = self.clock.now().max(earliest);
             let rules = decided.with_default(default, at);
-            self.rules.rcu(|in_force| in_force.with_pending(lsn, rules));
+            self.rules
+                .rcu(|effective| effective.with_pending(lsn, rules));
             if self.clock.now() <= at {
                 return (rules, at);
             }
@@ -372,10 +325,7 @@ impl ShardView {
 
     /// Nothing that was announced will be committed.
     pub fn forget_announced(&self) {
-        self.rules.rcu(|rules| RulesInForce {
-            committed: rules.committed,
-            pending: Vec::new(),
-        });
+        self.rules.rcu(|rules| rules.without_pending());
     }
 
     pub fn poison(&self, error: Error) {
@@ -446,9 +396,26 @@ impl ShardView {
         self.intake.len()
     }
 
-    /// The second at which an item falls due; `None`: never, or not certain right now.
-    pub fn due(&self, ts: i64, ttl: ItemTtl) -> Option<i64> {
-        self.rules.load().due(ts, ttl)
+    /// Returns the second at which an item expires; `None`: never, or not certain right now.
+    pub fn expiry_of(&self, ts: i64, ttl: ItemTtl) -> Option<i64> {
+        self.rules.load().expiry_of(ts, ttl)
+    }
+
+    /// Counts what has expired and is not purged.
+    pub fn expiry_backlog(&self) -> std::result::Result<Backlog, EngineError> {
+        self.count_expired(usize::MAX)
+    }
+
+    /// Returns whether anything has expired and is not purged.
+    pub fn has_expired(&self) -> std::result::Result<bool, EngineError> {
+        Ok(self.count_expired(1)?.items > 0)
+    }
+
+    /// Counts what has expired and is not purged, up to so many items of each lane.
+    fn count_expired(&self, items_max: usize) -> std::result::Result<Backlog, EngineError> {
+        let (state, now) = (self.state(), self.clock.now());
+        let lanes = EngineLanes(&self.engine);
+        backlog(&lanes, &state.rules, state.cursors, now, items_max)
     }
 
     /// The live document under a key, at this very second.
@@ -470,7 +437,7 @@ impl ShardView {
         let live = self
             .live(&keys::document(place, id))?
             .ok_or_else(|| transaction::missing(id))?;
-        let due = self.due(live.header.ts, live.header.ttl);
+        let due = self.expiry_of(live.header.ts, live.header.ttl);
         Ok(Done {
             due,
             ..transaction::read(live, if_none_match)
@@ -502,12 +469,9 @@ impl ShardView {
         Ok(None)
     }
 
-    /// Judges expiry by the rules and the second of now, for a whole page of readings.
-    pub fn judge(&self) -> Judge {
-        Judge {
-            rules: self.rules.load_full(),
-            now: self.clock.now(),
-        }
+    /// Returns a check by the rules and the second of now, for a whole page of items.
+    pub fn expiry_check(&self) -> ExpiryCheck {
+        ExpiryCheck::new(self.rules.load_full(), self.clock.now())
     }
 
     fn is_live<B: AsRef<[u8]>>(&self, stored: &Stored<B>, now: i64) -> bool {
@@ -540,7 +504,7 @@ impl ShardView {
                     return Ok(Some(key.to_vec()));
                 }
                 let stored = decode(Bytes::copy_from_slice(value))?;
-                let due = self.due(stored.header.ts, stored.header.ttl);
+                let due = self.expiry_of(stored.header.ts, stored.header.ttl);
                 let item = PageItem {
                     range_id: self.facts.range_id,
                     key: key.to_vec(),
@@ -554,38 +518,6 @@ impl ShardView {
         }
         Ok(None)
     }
-}
-
-/// Who is expired, as of one second.
-pub struct Judge {
-    rules: Arc<RulesInForce>,
-    now: i64,
-}
-
-impl Judge {
-    pub fn is_live(&self, ts: i64, ttl: ItemTtl) -> bool {
-        !self.rules.is_expired(ts, ttl, self.now)
-    }
-
-    pub fn now(&self) -> i64 {
-        self.now
-    }
-
-    /// The rules, unless a change of them is under way.
-    pub fn rules(&self) -> Option<ExpiryRules> {
-        let is_settled = self.rules.pending.is_empty();
-        is_settled.then_some(self.rules.committed)
-    }
-
-    /// As [`ShardView::due`].
-    pub fn due(&self, ts: i64, ttl: ItemTtl) -> Option<i64> {
-        self.rules.due(ts, ttl)
-    }
-}
-
-/// The earlier of two seconds, if there are any.
-pub fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
-    one.into_iter().chain(other).min()
 }
 
 pub(super) fn decode<B: AsRef<[u8]>>(bytes: B) -> Result<Stored<B>> {

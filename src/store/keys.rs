@@ -17,6 +17,8 @@
 //! A place is the EPK of a partition key with the key itself (or its digest) behind it, so that keys with one EPK stay apart. Places of
 //! one container are prefix-free, so place and id need no separator.
 
+pub use crate::model::position::Position;
+
 const DOCUMENT: u8 = b'd';
 const FEED: u8 = b'f';
 const OWN_LANE: u8 = b'o';
@@ -40,37 +42,6 @@ pub const ORIGIN: &[u8] = b"b";
 
 /// How far the log of the shard's Raft group is in the engine.
 pub const APPLIED: &[u8] = b"a";
-
-/// Where a version stands in the order of changes: the transaction's LSN and the index in it.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
-pub struct Position {
-    pub lsn: u64,
-    pub index: u16,
-}
-
-impl Position {
-    pub const START: Self = Self { lsn: 0, index: 0 };
-
-    /// The first position after every change of transaction `lsn`.
-    pub const fn after_lsn(lsn: u64) -> Self {
-        Self {
-            lsn: lsn.saturating_add(1),
-            index: 0,
-        }
-    }
-
-    pub const fn next(self) -> Self {
-        match self.index.checked_add(1) {
-            Some(index) => Self {
-                lsn: self.lsn,
-                index,
-            },
-            None => Self::after_lsn(self.lsn),
-        }
-    }
-}
 
 pub fn document(place: &[u8], id: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(1 + place.len() + id.len());

@@ -28,7 +28,6 @@ use crate::{
         facts::ShardFacts,
         index_work::ChangeIndex,
         leadership::{Follow, Lead},
-        overdue,
         replica::Replica,
         view::ShardView,
     },
@@ -323,7 +322,7 @@ impl ShardHandle {
 
     /// Returns whether expired items wait to be purged, or whether that cannot be told here.
     pub fn has_overdue(&self) -> bool {
-        self.with_view(|view| Ok(overdue::is_any(view)?))
+        self.with_view(|view| Ok(view.has_expired()?))
             .unwrap_or(true)
     }
 
