@@ -16,6 +16,7 @@ mod log_format;
 pub mod log_keys;
 mod manifest;
 pub mod options;
+pub mod recorded_sequences;
 pub mod removed;
 pub mod reserve;
 mod scan;
@@ -23,7 +24,6 @@ pub mod seal;
 pub mod shard_id;
 pub mod verify;
 pub mod wal_check;
-pub mod watermarks;
 
 pub use engine::{Batch, Engine};
 pub use error::EngineError;
