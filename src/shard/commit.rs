@@ -10,8 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{
     command::{Command, Purge},
-    heritage, parting,
-    state::ShardState,
+    state::{ShardState, split_mark},
     transaction::Done,
     view::{Applied, ShardView},
 };
@@ -114,8 +113,8 @@ pub(super) fn take_over(view: &ShardView) -> Result<(u64, ShardState), EngineErr
         applied.state = state;
     }
     view.load_indexes(&applied.state)?;
-    view.set_foreign(heritage::cursor(&view.engine)?.is_some());
-    view.set_cut(parting::is_marked(&view.engine)?);
+    view.set_foreign(split_mark::cleanup_cursor(&view.engine)?.is_some());
+    view.set_cut(split_mark::is_marked(&view.engine)?);
     applied.epoch += 1;
     view.forget_announced();
     view.publish(&applied.state);
@@ -215,9 +214,9 @@ fn write(
     let mut batch = Batch::default();
     // The purge first: a command of its group may have been decided on top of it (an item created again, a unique key taken over),
     // while a version that a command of the group removes is never in the purge.
-    state.purge(purge, &mut batch);
+    state.purge(purge, &mut batch)?;
     for command in commands {
-        state.apply(command, &mut batch);
+        state.apply(command, &mut batch)?;
     }
     if state != applied.state {
         state.store(&mut batch);
@@ -251,7 +250,7 @@ pub(super) fn note_purged(view: &ShardView, purge: &Purge) {
     for (second, items) in &purge.expired {
         telemetry::expiry::purged(view.clock.seconds_since(*second), *items);
     }
-    if purge.clearing.ends {
+    if purge.cleanup.ends {
         view.set_foreign(false);
     }
     if let Some(horizons) = purge.horizons {

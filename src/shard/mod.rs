@@ -8,25 +8,20 @@
 pub mod actor;
 pub mod answer;
 pub mod check;
-pub mod command;
 pub mod commit;
-pub mod facts;
 pub mod feed;
 pub mod freshness;
-pub mod generation;
 mod groups;
 pub mod guard;
-pub mod heritage;
 pub mod host;
 pub mod index_work;
-pub mod indexing;
 mod intake;
 mod leadership;
-pub mod overlay;
 mod parting;
 pub mod progress;
 pub mod purge;
 mod purge_work;
+pub mod range_cleanup;
 mod recent;
 mod reconcile;
 pub mod reindex;
@@ -41,6 +36,8 @@ pub mod transaction;
 pub mod view;
 mod weight;
 mod whereabouts;
+
+pub use state::{command, facts, generation, indexing, overlay};
 
 pub use recent::set_bytes_max as set_recent_documents_bytes_max;
 

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 
 use super::{
-    command::{Clearing, ExpiredVersion, Purge, Superseded},
+    command::{ExpiredVersion, Purge, RangeCleanup, Superseded},
     overlay::Overlay,
 };
 use crate::{
@@ -115,7 +115,7 @@ pub fn slice(
             cursors: (found.cursors != cursors).then_some(found.cursors),
             rewritten_bytes: 0,
             horizons: Some(found.horizons),
-            clearing: Clearing::default(),
+            cleanup: RangeCleanup::default(),
         },
         more: found.more,
         next_expiry: found.next_expiry,

@@ -41,20 +41,26 @@ impl EngineError {
 
 impl std::error::Error for EngineError {}
 
+/// What RocksDB's message says, where its error kind says too little: the crate passes no subcode
+/// on. The text goes before the kind, because RocksDB wraps what the system said: a file that
+/// cannot be opened for want of a descriptor is `Corruption` at the end of a recovery.
+const BY_TEXT: [(&str, fn(String) -> EngineError); 5] = [
+    ("No space left on device", EngineError::Full),
+    ("Disk quota exceeded", EngineError::Full),
+    // Of the process, or of the whole system.
+    ("Too many open files", EngineError::Exhausted),
+    ("lock hold by current process", EngineError::InUse),
+    ("While lock file", EngineError::InUse),
+];
+
 impl From<rocksdb::Error> for EngineError {
     fn from(error: rocksdb::Error) -> Self {
-        let message = error.to_string();
-        if message.contains("No space left on device") || message.contains("Disk quota exceeded") {
-            return Self::Full(message);
+        let (kind, message) = (error.kind(), error.into_string());
+        let by_text = BY_TEXT.iter().find(|(text, _)| message.contains(text));
+        if let Some((_, failure)) = by_text {
+            return failure(message);
         }
-        // Of the process, or of the whole system.
-        if message.contains("Too many open files") {
-            return Self::Exhausted(message);
-        }
-        if message.contains("lock hold by current process") || message.contains("While lock file") {
-            return Self::InUse(message);
-        }
-        match error.kind() {
+        match kind {
             rocksdb::ErrorKind::Corruption
             | rocksdb::ErrorKind::NotSupported
             | rocksdb::ErrorKind::InvalidArgument => Self::Damaged(message),

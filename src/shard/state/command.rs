@@ -177,8 +177,8 @@ pub struct Purge {
     pub rewritten_bytes: u64,
     /// The horizons at which this was found: what lies behind them is dead for ever.
     pub horizons: Option<Horizons>,
-    /// What a split has left.
-    pub clearing: Clearing,
+    /// Items of the sibling that a split has left.
+    pub cleanup: RangeCleanup,
 }
 
 impl Purge {
@@ -186,13 +186,13 @@ impl Purge {
         self.versions.is_empty()
             && self.cursors.is_none()
             && self.rewritten_bytes == 0
-            && self.clearing.is_empty()
+            && self.cleanup.is_empty()
     }
 }
 
 /// Items of a shard's sibling to remove. Not replicated: no reader sees them, so every replica does it at its own pace.
 #[derive(Clone, Debug, Default)]
-pub struct Clearing {
+pub struct RangeCleanup {
     pub versions: Vec<ForeignVersion>,
     /// Where the next slice begins.
     pub cursor: Option<Bytes>,
@@ -200,7 +200,7 @@ pub struct Clearing {
     pub ends: bool,
 }
 
-impl Clearing {
+impl RangeCleanup {
     pub fn is_empty(&self) -> bool {
         self.versions.is_empty() && self.cursor.is_none() && !self.ends
     }
