@@ -7,12 +7,16 @@ use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::{
-    answer::AnswerBudget,
     command::{Change, Command},
     commit::{self, CommitLog, Group, Reply, Solo, Waiting},
+    decide::{
+        answer::AnswerBudget,
+        conditions, guard,
+        transaction::{Action, Done, Operation, Transaction},
+        weight::Weight,
+    },
     generation::IndexState,
     groups::Gathering,
-    guard,
     index_work::IndexWork,
     indexing::Indexing,
     leadership::Place,
@@ -22,9 +26,7 @@ use super::{
     split_work::{ClearWork, Holding},
     state::ShardState,
     suspect::suspect_time,
-    transaction::{Action, Operation, Transaction},
     view::ShardView,
-    weight::Weight,
 };
 use crate::{
     expiry::{ExpiryRules, lanes::LaneCursors},
@@ -228,7 +230,7 @@ impl Shard {
             return;
         }
         if let Some(stale) = stale
-            && guard::is_stale(&operations, |id| self.newest_etag(&place, id))
+            && conditions::is_stale(&operations, |id| self.newest_etag(&place, id))
         {
             let _ = stale.send(operations);
             return;
@@ -270,7 +272,7 @@ impl Shard {
         place: &Epk,
         operations: Vec<Operation>,
         answer: Option<&AnswerBudget>,
-        results: &mut Vec<Result<super::transaction::Done>>,
+        results: &mut Vec<Result<Done>>,
     ) {
         let ts = self.view.clock.now().max(self.decided.ts);
         let live = self.view.live_indexes();

@@ -6,25 +6,21 @@
 //! answers them on the caller's thread from what is committed.
 
 pub mod actor;
-pub mod answer;
 pub mod check;
 pub mod commit;
+pub mod decide;
 pub mod feed;
 pub mod freshness;
 mod groups;
-pub mod guard;
 pub mod host;
 pub mod index_work;
 mod intake;
 mod leadership;
 mod parting;
 pub mod progress;
-pub mod purge;
 mod purge_work;
-pub mod range_cleanup;
 mod recent;
 mod reconcile;
-pub mod reindex;
 pub mod replica;
 pub mod select;
 pub mod split;
@@ -32,11 +28,10 @@ mod split_work;
 pub mod state;
 mod sums;
 pub mod suspect;
-pub mod transaction;
 pub mod view;
-mod weight;
 mod whereabouts;
 
+pub use decide::{answer, guard, transaction};
 pub use state::{command, facts, generation, indexing, overlay};
 
 pub use recent::set_bytes_max as set_recent_documents_bytes_max;

@@ -8,7 +8,7 @@ use tracing::{debug, error, info};
 use super::{
     actor::Shard,
     command::Purge,
-    purge::{self, Slice},
+    decide::purge::{self, Slice},
 };
 use crate::{expiry::pacer, store::keys, telemetry::requests};
 

@@ -12,8 +12,8 @@ use tracing::{error, info};
 
 use super::{
     actor::{Shard, Wake},
+    decide::{range_cleanup, reindex},
     host::ShardHandle,
-    range_cleanup, reindex,
     state::split_mark,
 };
 use crate::model::error::{Error, Result};

@@ -11,11 +11,11 @@ use bytes::Bytes;
 
 use super::{
     command::Command,
+    decide::purge::EngineLanes,
     facts::ShardFacts,
     generation::IndexState,
     indexing::LiveIndex,
     intake::Intake,
-    purge::EngineLanes,
     recent::Recent,
     state::ShardState,
     sums::Sums,

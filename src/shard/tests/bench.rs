@@ -31,9 +31,9 @@ use crate::{
         actor::{ChangeDefaultTtl, Farewell, Perform, Shard},
         command::Command,
         commit::{self, CommitLog, Group, OnCommitted, Reply},
+        decide::{conditions, guard::Guard},
         facts::ShardFacts,
         feed,
-        guard::{self, Guard},
         index_work::ChangeIndex,
         state::ShardState,
         transaction::{self, Action, Done, Operation},
@@ -362,7 +362,9 @@ impl Bench {
     pub fn judged(&self, key: u8, wants: &[Want]) -> Vec<Operation> {
         let operations = wants.iter().map(|want| want.operation(&self.facts));
         let mut operations: Vec<_> = operations.collect();
-        guard::judge(&self.view, &epk(key), &mut operations);
+        let place = epk(key);
+        let read = |id: &str| self.view.read(&place, id, None);
+        conditions::evaluate(&mut operations, self.view.clock.now(), read);
         operations
     }
 

@@ -23,9 +23,9 @@ use crate::{
     shard::{
         check::{Digest, Outcome},
         command::{Change, Command},
+        decide::purge,
         host::{ShardHandle, folders},
         overlay::Overlay,
-        purge,
         replica::Replica,
         state::ShardState,
         view::ShardView,

@@ -6,7 +6,7 @@ use super::bench::{Bench, START, Want, after, epk, item, item_with_ttl};
 use crate::{
     expiry::lanes::{LaneCursors, SLICE_VERSIONS_MAX},
     model::ttl::DefaultTtl,
-    shard::{overlay::Overlay, purge},
+    shard::{decide::purge, overlay::Overlay},
     store::{
         Batch,
         engine::Durability,

@@ -4,14 +4,14 @@
 
 use bytes::Bytes;
 
-use super::{
-    command::{ForeignVersion, GenerationChanges, IndexChanges, RangeCleanup, Superseded},
-    indexing::{LiveIndex, parse},
-    overlay::Overlay,
-};
 use crate::{
     index::{DraftTerms, TermList},
     model::epk::{Epk, EpkRange},
+    shard::state::{
+        command::{ForeignVersion, GenerationChanges, IndexChanges, RangeCleanup, Superseded},
+        indexing::{LiveIndex, parse},
+        overlay::Overlay,
+    },
     store::{
         Engine, EngineError,
         document::{Stored, VersionRef},

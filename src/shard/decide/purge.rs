@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 
 use bytes::Bytes;
 
-use super::{
-    command::{ExpiredVersion, Purge, RangeCleanup, Superseded},
-    overlay::Overlay,
-};
 use crate::{
     expiry::{
         ExpiryRules,
         lanes::{self, Expired, InheritEntry, LaneCursors, LaneReader, OwnCursor, OwnEntry},
+    },
+    shard::state::{
+        command::{ExpiredVersion, Purge, RangeCleanup, Superseded},
+        overlay::Overlay,
     },
     store::{
         Engine, EngineError,

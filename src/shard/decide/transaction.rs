@@ -3,14 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::{
-    command::{Change, Superseded},
-    facts::ShardFacts,
-    guard::Guard,
-    indexing::{Indexing, Version},
-    overlay::Overlay,
-    weight::Weight,
-};
+use super::{guard::Guard, weight::Weight};
 use crate::{
     expiry::ExpiryRules,
     index::{DraftTerms, Indexer},
@@ -23,6 +16,12 @@ use crate::{
         patch::Patch,
         path::PropertyPath,
         rid,
+    },
+    shard::state::{
+        command::{Change, Superseded},
+        facts::ShardFacts,
+        indexing::{Indexing, Version},
+        overlay::Overlay,
     },
     store::{
         Engine, EngineError,
