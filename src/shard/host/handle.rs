@@ -24,7 +24,8 @@ use crate::{
         ttl::DefaultTtl,
     },
     shard::{
-        actor::{ChangeDefaultTtl, Close, Perform, Shard, Wake},
+        actor::{ChangeDefaultTtl, Close, Shard, Wake},
+        commit::write_queue::Perform,
         facts::ShardFacts,
         index_work::ChangeIndex,
         leadership::{Follow, Lead},
@@ -157,7 +158,7 @@ impl ShardHandle {
     pub(in crate::shard) fn take_in(&self, request: Perform) {
         match &**self.link.load() {
             Link::Up { view, address, .. } => {
-                if view.intake.push(request) {
+                if view.write_queue.push(request) {
                     address.do_send(Wake);
                 }
             }
