@@ -10,6 +10,7 @@ pub mod clock;
 pub mod cluster;
 pub mod config;
 pub mod coordinator;
+pub mod expiry;
 pub mod gateway;
 pub mod index;
 pub mod local_cluster;

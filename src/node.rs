@@ -55,7 +55,7 @@ use crate::{
         host::{Admission, Groups, ShardHost},
         set_recent_documents_bytes_max,
     },
-    store::{SharedResources, reserve::Reserve, watermarks::Watermarks},
+    store::{SharedResources, recorded_sequences::RecordedSequences, reserve::Reserve},
     telemetry::{self, Exporter},
 };
 
@@ -164,7 +164,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     let _lock = lock_folder(data)?;
     let data_folder = DataFolder::read(data)?;
     data_folder.check_settings(&settings, is_member(&settings))?;
-    let watermarks = Watermarks::open(data);
+    let sequences = RecordedSequences::open(data);
     let tls = match server.protocol {
         Protocol::Http => None,
         Protocol::Https => Some(certificates(&settings)?.server_config()?),
@@ -187,13 +187,13 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
             data_folder.settle(None)?;
             None
         }
-        true => Some(join_cluster(&settings, data_folder, &watermarks, clock.clock()).await?),
+        true => Some(join_cluster(&settings, data_folder, &sequences, clock.clock()).await?),
     };
     let reserve = open_reserve(&settings).await?;
     watch_reserve(Arc::clone(&reserve));
     let resources = SharedResources::new(&settings.storage).with_reserve(reserve);
     let coordinator =
-        open_coordinator(&settings, &clock, watermarks, resources, member.as_ref()).await?;
+        open_coordinator(&settings, &clock, sequences, resources, member.as_ref()).await?;
     let host = coordinator.host();
     let table = coordinator.table();
     let meta = coordinator.meta();
@@ -420,7 +420,7 @@ fn watch_reserve(reserve: Arc<Reserve>) {
 async fn open_coordinator(
     settings: &Settings,
     clock: &ClockKeeper,
-    watermarks: Arc<Watermarks>,
+    sequences: Arc<RecordedSequences>,
     shared: SharedResources,
     joined: Option<&Joined>,
 ) -> Result<Coordinator, Failure> {
@@ -465,7 +465,7 @@ async fn open_coordinator(
         shared,
         clock.clock(),
         &folder,
-        watermarks,
+        sequences,
         admission,
         groups,
     );

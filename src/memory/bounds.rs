@@ -3,7 +3,7 @@
 use tracing::{info, warn};
 
 use super::{MIB, Memory};
-use crate::{config::Settings, store::engine::RAFT_LOG_CACHE_PART};
+use crate::{config::Settings, store::options::RAFT_LOG_CACHE_PART};
 
 /// Part of the memory that a consumer gets by default, and the ends between which that stays.
 struct DefaultShare {

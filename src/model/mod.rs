@@ -20,5 +20,6 @@ pub mod offer;
 pub mod partition_key;
 pub mod patch;
 pub mod path;
+pub mod position;
 pub mod rid;
 pub mod ttl;

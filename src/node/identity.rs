@@ -15,8 +15,8 @@ use crate::{
     shard::host::folders,
     store::{
         identity::{FORMAT, Identity, Membership},
+        recorded_sequences::RecordedSequences,
         shard_id::FolderId,
-        watermarks::Watermarks,
     },
 };
 
@@ -183,7 +183,7 @@ impl DataFolder {
             catalog_file::store_as(&self.path, &id, &catalog)?;
         }
         // A folder with an identity has recorded sequence numbers: one that has lost them is told from a new one.
-        Watermarks::begin(&self.path)?;
+        RecordedSequences::begin(&self.path)?;
         let identity = Identity {
             format: FORMAT,
             folder: id,

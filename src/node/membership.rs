@@ -35,8 +35,8 @@ use crate::{
     coordinator::{Coordinator, catalog_file, meta::Meta},
     gateway::{health::node_orders, http::server},
     store::{
-        SharedResources, engine::is_blank, identity::Membership, wal_check::Expected,
-        watermarks::Watermarks,
+        SharedResources, engine::is_blank, identity::Membership,
+        recorded_sequences::RecordedSequences, wal_check::Expected,
     },
 };
 
@@ -383,7 +383,7 @@ async fn let_in(settings: &Settings, key: &ClusterKey, wish: Wish) -> Result<Who
 pub async fn join_cluster(
     settings: &Settings,
     data_folder: DataFolder,
-    watermarks: &Watermarks,
+    sequences: &RecordedSequences,
     clock: Clock,
 ) -> Result<Joined, Failure> {
     let key = key(&settings.cluster)?;
@@ -416,7 +416,7 @@ pub async fn join_cluster(
         node,
         key,
     };
-    let (log, snapshots) = open_logs(settings, watermarks)?;
+    let (log, snapshots) = open_logs(settings, sequences)?;
     let (asked, sent_on) = mpsc::channel(SENT_ON_MAX);
     let time = Arc::new(timekeeper(settings, &clock, node));
     let coordinator = Arc::new(OnceLock::<Addr<Coordinator>>::new());
@@ -473,14 +473,14 @@ pub async fn join_cluster(
 
 fn open_logs(
     settings: &Settings,
-    watermarks: &Watermarks,
+    sequences: &RecordedSequences,
 ) -> Result<(Arc<LogStore>, Arc<Snapshots>), Failure> {
     let data: &PathBuf = &settings.storage.data_path;
     let folder = data.join(RAFT);
     let shared = SharedResources::of_raft_log(&settings.storage);
     // It has one incarnation for as long as the data folder lasts.
     let expected = Expected {
-        sequence: watermarks.sequence(RAFT, 0),
+        sequence: sequences.sequence(RAFT, 0),
         has_raft_log: false,
     };
     let is_new = expected.sequence == 0;
@@ -499,7 +499,7 @@ fn open_logs(
             "dropped an unfinished record at the end of the Raft log's WAL"
         );
     }
-    watermarks.follow(RAFT, 0, log.durable());
+    sequences.follow(RAFT, 0, log.durable());
     let log = Arc::new(log);
     let folder = data.join("snapshots");
     let snapshots = Snapshots::open(&folder, Arc::clone(&log) as _)

@@ -19,9 +19,9 @@ use crate::{
     coordinator::{catalog_file, meta},
     shard::host::folders,
     store::{
+        recorded_sequences::RecordedSequences,
         removed::{self, Removed},
         verify,
-        watermarks::Watermarks,
     },
 };
 
@@ -106,7 +106,7 @@ fn check(data: &Path) -> Result<bool, Failure> {
     };
     say(
         "watermarks",
-        Watermarks::verify(data)
+        RecordedSequences::verify(data)
             .map(|()| "readable".to_owned())
             .map_err(|failure| failure.to_string()),
     );
@@ -131,14 +131,14 @@ fn check(data: &Path) -> Result<bool, Failure> {
         }
     }
     let scratch = scratch_folder()?;
-    let watermarks = Watermarks::open(data);
+    let sequences = RecordedSequences::open(data);
     if data.join(RAFT).exists() {
-        let expected = watermarks.sequence(RAFT, 0);
+        let expected = sequences.sequence(RAFT, 0);
         let verified = verify::engine(&data.join(RAFT), &scratch, expected, false);
         say("Raft log", summary(verified));
     }
     if let Ok(catalog) = catalog_file::load(data) {
-        for shard in folders::verify(data, id, &watermarks, &catalog, &scratch) {
+        for shard in folders::verify(data, id, &sequences, &catalog, &scratch) {
             let (name, outcome) = shard
                 .map_err(|failure| Failure::data("cannot read the data folder", data, &failure))?;
             say(&name, outcome);

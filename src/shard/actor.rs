@@ -7,12 +7,16 @@ use tokio::sync::oneshot;
 use tracing::debug;
 
 use super::{
-    answer::AnswerBudget,
-    command::{Change, Command, LaneCursors},
-    commit::{self, CommitLog, Group, Reply, Solo, Waiting},
+    command::{Change, Command},
+    commit::{self, CommitLog, Group, Reply, Standalone, Waiting, write_queue::Perform},
+    decide::{
+        answer::AnswerBudget,
+        conditions, guard,
+        transaction::{Action, Done, Operation, Transaction},
+        weight::Weight,
+    },
     generation::IndexState,
     groups::Gathering,
-    guard,
     index_work::IndexWork,
     indexing::Indexing,
     leadership::Place,
@@ -22,16 +26,15 @@ use super::{
     split_work::{ClearWork, Holding},
     state::ShardState,
     suspect::suspect_time,
-    transaction::{Action, Operation, Transaction},
     view::ShardView,
-    weight::Weight,
 };
 use crate::{
+    expiry::{ExpiryRules, lanes::LaneCursors},
     model::{
         epk::Epk,
         error::{Error, Result},
         item::Etag,
-        ttl::{DefaultTtl, ExpiryRules},
+        ttl::DefaultTtl,
     },
     store::{EngineError, document::Stored, keys},
 };
@@ -39,24 +42,10 @@ use crate::{
 /// How often the purger looks at the clock.
 const PURGE_TICK: Duration = Duration::from_millis(500);
 
-/// Requests have gathered in the intake.
+/// Requests have gathered in the write queue.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Wake;
-
-/// A request for changes; all operations are on one partition key.
-pub struct Perform {
-    /// Where the items of that key are kept.
-    pub place: Epk,
-    pub operations: Vec<Operation>,
-    /// All or nothing; otherwise each operation stands alone.
-    pub atomic: bool,
-    pub reply: oneshot::Sender<Result<Reply>>,
-    /// Takes the operations back, without a reply, if conditions of theirs were judged by versions that are not the newest any more.
-    pub stale: Option<oneshot::Sender<Vec<Operation>>>,
-    /// The room for items in the answer; `None`: as much as there is.
-    pub answer: Option<Arc<AnswerBudget>>,
-}
 
 /// Changes the container's default time to live at a second that is the same for all its shards, unless that is in the past.
 #[derive(Message)]
@@ -140,7 +129,7 @@ impl Drop for Farewell {
 impl Shard {
     /// Builds the actor from what is on disk.
     pub fn open(view: Arc<ShardView>, farewell: Farewell) -> Result<Self, EngineError> {
-        let (log, state) = Solo::open(Arc::clone(&view))?;
+        let (log, state) = Standalone::open(Arc::clone(&view))?;
         let log = Box::new(log);
         Ok(Self::new(view, farewell, log, state, Place::Alone))
     }
@@ -227,7 +216,7 @@ impl Shard {
             return;
         }
         if let Some(stale) = stale
-            && guard::is_stale(&operations, |id| self.newest_etag(&place, id))
+            && conditions::is_stale(&operations, |id| self.newest_etag(&place, id))
         {
             let _ = stale.send(operations);
             return;
@@ -269,7 +258,7 @@ impl Shard {
         place: &Epk,
         operations: Vec<Operation>,
         answer: Option<&AnswerBudget>,
-        results: &mut Vec<Result<super::transaction::Done>>,
+        results: &mut Vec<Result<Done>>,
     ) {
         let ts = self.view.clock.now().max(self.decided.ts);
         let live = self.view.live_indexes();
@@ -334,15 +323,10 @@ impl Shard {
                 && let Some(stored) = Stored::decode(value)
             {
                 let header = stored.header;
-                let inherits =
-                    matches!(header.ttl, crate::model::ttl::ItemTtl::Inherit).then_some(header.ts);
-                let due = self
-                    .decided
-                    .rules
-                    .next_due(inherits, header.ttl.own_due(header.ts));
-                crate::telemetry::expiry::scheduled(due.map(|due| due - header.ts));
-                if let Some(due) = due {
-                    self.purger.next_due = self.purger.next_due.min(due);
+                let expiry = self.decided.rules.expiry_of(header.ts, header.ttl);
+                crate::telemetry::expiry::scheduled(expiry.map(|expiry| expiry - header.ts));
+                if let Some(expiry) = expiry {
+                    self.purger.next_expiry = self.purger.next_expiry.min(expiry);
                 }
             }
         }
@@ -446,7 +430,7 @@ impl Handler<ChangeDefaultTtl> for Shard {
                 self.view
                     .announce_default(lsn, &self.decided.rules, request.default, earliest);
             self.decided.rules = rules;
-            self.purger.next_due = 0;
+            self.purger.next_expiry = 0;
             self.stage(at, vec![Change::SetDefaultTtl(request.default)]);
         }
         self.next.waiting.push(Waiting {
@@ -474,7 +458,7 @@ impl Handler<Close> for Shard {
         self.stop_gathering(context);
         self.closing = Some(message.closed);
         // From now on everybody is refused at once.
-        self.view.intake.wake_at(1);
+        self.view.write_queue.wake_at(1);
         self.finish_closing(context);
     }
 }

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 
-use super::view::{ShardView, earlier};
+use super::view::ShardView;
 use crate::{
+    expiry::earlier,
     model::{
         epk::EpkRange,
         error::{Error, Result},
@@ -92,7 +93,10 @@ pub fn page(
             && stored.header.position == position
         {
             bytes += stored.body().len();
-            first_due = earlier(first_due, view.due(stored.header.ts, stored.header.ttl));
+            first_due = earlier(
+                first_due,
+                view.expiry_of(stored.header.ts, stored.header.ttl),
+            );
             items.push(stored);
         }
         scan.advance();

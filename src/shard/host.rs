@@ -51,7 +51,7 @@ use crate::{
     store::{
         Batch, Engine, EngineError, SharedResources,
         engine::{Durability, is_blank},
-        watermarks::Watermarks,
+        recorded_sequences::RecordedSequences,
     },
 };
 
@@ -150,7 +150,7 @@ impl ShardHost {
         shared: SharedResources,
         clock: Clock,
         folder: &Path,
-        watermarks: Arc<Watermarks>,
+        sequences: Arc<RecordedSequences>,
         admission: Admission,
         groups: Option<Groups>,
     ) -> Arc<Self> {
@@ -161,7 +161,7 @@ impl ShardHost {
             next_remote: AtomicUsize::new(0),
             shared,
             clock,
-            folders: ShardFolders::new(folder, watermarks),
+            folders: ShardFolders::new(folder, sequences),
             admission,
             bytes_under_way: AtomicUsize::new(0),
             leaving: Mutex::default(),

@@ -12,9 +12,9 @@ use super::{
     actor::Shard,
     command::{Change, Command, NewIndex},
     commit::{Reply, Waiting},
+    decide::reindex,
     generation::{Generation, Mode},
     indexing::{LiveIndex, decode_policy, encode_policy},
-    reindex,
     state::ShardState,
     view::ShardView,
 };

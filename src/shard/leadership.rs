@@ -10,9 +10,9 @@ use super::{
     commit::Group,
     replica::{Replica, ReplicatedLog},
 };
-use crate::model::{
-    error::{Error, Result},
-    ttl::ExpiryRules,
+use crate::{
+    expiry::{self, ExpiryRules, PurgeClock, PurgeStep},
+    model::error::{Error, Result},
 };
 
 /// What an actor may do.
@@ -132,38 +132,43 @@ impl Shard {
         }
     }
 
-    /// By what it is judged what is expired. A replica removes nothing by rules that may not come about.
+    /// Returns the rules to purge by.
     pub(super) fn purge_rules(&self) -> ExpiryRules {
-        match self.place {
-            Place::Alone => self.decided.rules,
-            Place::Leads(_) | Place::Follows { .. } => self.view.state().rules,
-        }
+        let committed = self.view.state().rules;
+        expiry::purge_rules(self.place.is_replica(), &self.decided.rules, &committed)
     }
 
-    /// The time by which expired items may be removed; `None` when there is nothing to look for. A replica goes no further than the log: the leader, whose
-    /// clock decides, cannot change its mind about what is expired by then.
+    /// Returns the time up to which expired items may be removed; `None` when there is nothing to
+    /// look for.
     pub(super) fn purge_time(&mut self, context: &mut Context<Self>) -> Option<i64> {
-        let now = self.view.clock.now();
-        if matches!(self.place, Place::Alone) {
-            return (now >= self.purger.next_due).then_some(now);
-        }
-        let logged = self.view.state().ts;
-        if let Place::Follows { purged_through, .. } = &mut self.place {
-            if *purged_through == logged && !self.purger.more {
-                return None;
+        let clock = PurgeClock {
+            now: self.view.clock.now(),
+            logged: self.view.state().ts,
+            next_expiry: self.purger.next_expiry,
+            more: self.purger.more,
+        };
+        let step = match &mut self.place {
+            Place::Alone => clock.standalone(),
+            Place::Leads(_) => clock.leader(),
+            Place::Follows { purged_through, .. } => {
+                let step = clock.follower(*purged_through);
+                if step != PurgeStep::Rest {
+                    *purged_through = clock.logged;
+                    self.decided = self.view.state().into();
+                }
+                step
             }
-            *purged_through = logged;
-            self.decided = self.view.state().into();
-            return Some(logged.min(now));
+        };
+        match step {
+            PurgeStep::Rest => None,
+            PurgeStep::Purge { until } => Some(until),
+            PurgeStep::AdvanceLog => {
+                if self.check_open().is_ok() && self.next.is_empty() {
+                    self.stage(clock.now.max(self.decided.ts), Vec::new());
+                    self.commit(context);
+                }
+                None
+            }
         }
-        if logged >= self.purger.next_due {
-            return Some(logged.min(now));
-        }
-        // Something is due, but the log does not say so yet: an empty transaction does.
-        if now >= self.purger.next_due && self.check_open().is_ok() && self.next.is_empty() {
-            self.stage(now.max(self.decided.ts), Vec::new());
-            self.commit(context);
-        }
-        None
     }
 }

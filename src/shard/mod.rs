@@ -6,31 +6,20 @@
 //! answers them on the caller's thread from what is committed.
 
 pub mod actor;
-pub mod answer;
 pub mod check;
-pub mod command;
 pub mod commit;
-pub mod facts;
+pub mod decide;
 pub mod feed;
 pub mod freshness;
-pub mod generation;
 mod groups;
-pub mod guard;
-pub mod heritage;
 pub mod host;
 pub mod index_work;
-pub mod indexing;
-mod intake;
 mod leadership;
-pub mod overdue;
-pub mod overlay;
 mod parting;
 pub mod progress;
-pub mod purge;
 mod purge_work;
 mod recent;
 mod reconcile;
-pub mod reindex;
 pub mod replica;
 pub mod select;
 pub mod split;
@@ -38,10 +27,11 @@ mod split_work;
 pub mod state;
 mod sums;
 pub mod suspect;
-pub mod transaction;
-pub mod view;
-mod weight;
 mod whereabouts;
+
+pub use commit::view;
+pub use decide::{answer, guard, transaction};
+pub use state::{command, facts, generation, indexing, overlay};
 
 pub use recent::set_bytes_max as set_recent_documents_bytes_max;
 

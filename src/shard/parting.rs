@@ -20,64 +20,22 @@ use super::{
     host::{ShardHandle, ShardHost},
     replica,
     split_work::Holding,
+    state::split_mark,
     view::ShardView,
 };
 use crate::{
-    cluster::{NodeId, group_log::Begin},
+    cluster::group_log::Begin,
     model::{catalog::Cut, error::Result},
-    store::{Batch, Engine, EngineError, keys},
+    store::{Engine, EngineError},
 };
 
-/// Notes that the shard is split here.
-pub(super) fn mark(cut: &Cut, batch: &mut Batch) {
-    let bytes = rmp_serde::to_vec(cut).expect("a struct of numbers has a MessagePack form");
-    batch.put(keys::CUT, bytes);
-}
-
-/// Where a shard was split.
-fn marked(engine: &Engine) -> Result<Option<Cut>, EngineError> {
-    let Some(bytes) = engine.get(keys::CUT)? else {
-        return Ok(None);
-    };
-    let cut = rmp_serde::from_slice(&bytes);
-    cut.map(Some)
-        .map_err(|failure| EngineError::Damaged(format!("the mark of a split: {failure}")))
-}
-
-/// Notes which nodes begin the group of a part together, should its log be lost in a crash right after it was made.
-pub(super) fn note_origin(origin: &[NodeId], batch: &mut Batch) {
-    if origin.is_empty() {
-        batch.delete(keys::ORIGIN);
-    } else {
-        let bytes = rmp_serde::to_vec(origin).expect("numbers have a MessagePack form");
-        batch.put(keys::ORIGIN, bytes);
-    }
-}
-
-/// How a replica begins: a part that was made here and has applied nothing yet begins with those that have made it, too.
+/// Returns how a replica begins: a child that was made here and has applied nothing yet begins with
+/// the nodes that have made it, too.
 pub(super) fn beginning(engine: &Engine, begin: Begin) -> Result<Begin, EngineError> {
-    let origin = engine.get(keys::ORIGIN)?;
-    match origin.filter(|_| begin == Begin::Blank) {
-        Some(origin) if replica::applied(engine)? == 0 => {
-            let damaged =
-                |failure| EngineError::Damaged(format!("the origin of a part: {failure}"));
-            rmp_serde::from_slice(&origin)
-                .map(Begin::With)
-                .map_err(damaged)
-        }
+    match split_mark::origin(engine)?.filter(|_| begin == Begin::Blank) {
+        Some(origin) if replica::applied(engine)? == 0 => Ok(Begin::With(origin)),
         _ => Ok(begin),
     }
-}
-
-/// Whether an engine is that of a shard that was split.
-pub(super) fn is_marked(engine: &Engine) -> Result<bool, EngineError> {
-    Ok(engine.get(keys::CUT)?.is_some())
-}
-
-/// Whether one of these commands splits the shard.
-pub(super) fn asks(commands: &[Command]) -> bool {
-    let mut changes = commands.iter().flat_map(|command| &command.changes);
-    changes.any(|change| matches!(change, Change::Split(_)))
 }
 
 /// Makes the parts of a shard if these commands, which were applied last, have split it.
@@ -87,7 +45,7 @@ pub(super) fn follow(
     commands: &[Command],
 ) -> Result<(), EngineError> {
     match handle.upgrade() {
-        Some(handle) if asks(commands) => handle.part(view),
+        Some(handle) if split_mark::is_asked_by(commands) => handle.part(view),
         _ => Ok(()),
     }
 }
@@ -132,7 +90,7 @@ fn open_parts(
 impl ShardHandle {
     /// Makes the parts, if that was not done before, and takes part in their groups. Nothing happens to a shard that is whole. Waits for the disk.
     pub(super) fn part(&self, view: &ShardView) -> Result<(), EngineError> {
-        let Some(cut) = marked(&view.engine)? else {
+        let Some(cut) = split_mark::marked(&view.engine)? else {
             return Ok(());
         };
         // A node that has lost its disk may have had a say in the parts before: it gets them from the others, like all that it has forgotten.

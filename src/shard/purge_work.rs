@@ -8,9 +8,9 @@ use tracing::{debug, error, info};
 use super::{
     actor::Shard,
     command::Purge,
-    purge::{self, Slice},
+    decide::purge::{self, Slice},
 };
-use crate::{store::keys, telemetry::requests};
+use crate::{expiry::pacer, store::keys, telemetry::requests};
 
 /// The share of dead bytes at which the files are rewritten, in percent: a dead byte costs at most four written ones.
 const COMPACT_DEAD_PERCENT: u64 = 25;
@@ -21,8 +21,8 @@ const COMPACT_DEAD_BYTES_MIN_FULL: u64 = 64 * 1024;
 
 #[derive(Default)]
 pub(super) struct PurgeWork {
-    /// Nothing falls due before this second.
-    pub next_due: i64,
+    /// Nothing expires before this second.
+    pub next_expiry: i64,
     slice_started: Option<Instant>,
     lag_seconds: i64,
     pub more: bool,
@@ -30,7 +30,7 @@ pub(super) struct PurgeWork {
 }
 
 impl Shard {
-    /// One slice of purging, if anything is due.
+    /// Purges one slice, if anything has expired.
     pub(super) fn purge(&mut self, context: &mut Context<Self>) {
         let busy = self.purger.slice_started.is_some() || self.closing.is_some() || self.is_held();
         // An engine that has run out of something writes nothing until it is opened anew.
@@ -68,21 +68,21 @@ impl Shard {
         let Slice {
             purge,
             more,
-            next_due,
+            next_expiry,
             lag_seconds,
         } = slice;
         self.purger.more = more;
         self.purger.lag_seconds = lag_seconds;
-        // What is pending is not in the lanes yet, so the slice cannot know when it falls due: the next tick looks again.
+        // What is pending is not in the lanes yet, so the slice cannot know when it expires: the next tick looks again.
         let pending = self.committing || !self.next.is_empty();
-        self.purger.next_due = if more || pending {
+        self.purger.next_expiry = if more || pending {
             0
         } else {
-            next_due.unwrap_or(i64::MAX)
+            next_expiry.unwrap_or(i64::MAX)
         };
         let Some(cursors) = purge.cursors else {
-            if !pending && let Some((inherit, own)) = purge.horizons {
-                self.view.engine.horizon.raise(inherit, own);
+            if !pending && let Some(horizons) = purge.horizons {
+                self.view.engine.horizon.raise(horizons);
             }
             return;
         };
@@ -112,12 +112,12 @@ impl Shard {
         }
         let Purge {
             versions,
-            due,
+            expired,
             horizons,
             ..
         } = purge;
         self.next.purge.versions.extend(versions);
-        self.next.purge.due.extend(due);
+        self.next.purge.expired.extend(expired);
         self.next.purge.horizons = horizons;
         self.next.purge.cursors = Some(cursors);
         self.commit(context);
@@ -130,10 +130,10 @@ impl Shard {
         };
         // A request that reads does not come by here, but it wants the same cores and the same disk.
         let users_waiting = !self.next.is_empty() || requests::in_flight() > 0;
-        let duty = purge::duty_percent(self.purger.lag_seconds, users_waiting);
+        let duty = pacer::duty_percent(self.purger.lag_seconds, users_waiting);
         if self.purger.more {
             self.view.counters.set_purger_duty(duty);
-            context.run_later(purge::rest_after(started.elapsed(), duty), Self::purge);
+            context.run_later(pacer::rest_after(started.elapsed(), duty), Self::purge);
         } else {
             self.view.counters.set_purger_duty(0);
             self.compact_if_worth_it(context);

@@ -4,15 +4,29 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
-use super::command::{Change, ExpiredVersion, Purge, Superseded};
-use crate::store::{
-    Engine, EngineError,
-    document::{Stored, VersionRef},
-    keys,
+use super::state::{
+    ShardState,
+    command::{Change, ExpiredVersion, Purge, Superseded},
+};
+use crate::{
+    expiry::lanes::LaneCursors,
+    store::{
+        Engine, EngineError,
+        document::{Stored, VersionRef},
+        keys,
+    },
 };
 
-/// What a purge may still remove: an entry that was applied after it was drawn up may have written over a version or taken its unique keys.
-pub(super) fn still_true(engine: &Engine, mut purge: Purge) -> Result<Purge, EngineError> {
+/// Returns what a purge may still do: an entry that was applied after the purge was drawn up may
+/// have written over a version or taken its unique keys, and an engine that was installed since may
+/// have been purged further.
+pub(super) fn still_true(
+    engine: &Engine,
+    state: &ShardState,
+    mut purge: Purge,
+) -> Result<Purge, EngineError> {
+    let is_ahead = |cursors: &LaneCursors| cursors.is_at_least(&state.cursors);
+    purge.cursors = purge.cursors.filter(is_ahead);
     let mut kept = Vec::with_capacity(purge.versions.len());
     for mut expired in purge.versions {
         let ExpiredVersion {
@@ -105,7 +119,7 @@ impl Met {
 fn superseded(stored: &Stored<&[u8]>) -> Superseded {
     Superseded {
         position: stored.header.position,
-        own_due: stored.header.ttl.own_due(stored.header.ts),
+        own_due: stored.header.ttl.own_expiry(stored.header.ts),
         fingerprints: stored.fingerprints().copied().collect(),
         size: stored.size() as u32,
     }

@@ -24,7 +24,7 @@ use super::{
     host::ShardHandle,
     index_work, parting,
     reconcile::{Met, still_true},
-    state::ShardState,
+    state::{ShardState, split_mark},
     view::ShardView,
 };
 use crate::{
@@ -267,9 +267,9 @@ impl Replica {
         let view = self.view()?;
         let mut applied = commit::lock(&view)?;
         let mut state = applied.state;
-        let purge = still_true(&view.engine, purge)?;
+        let purge = still_true(&view.engine, &state, purge)?;
         let mut batch = Batch::default();
-        state.purge(&purge, &mut batch);
+        state.purge(&purge, &mut batch)?;
         if state != applied.state {
             state.store(&mut batch);
         }
@@ -302,7 +302,7 @@ impl Replica {
             for change in &mut command.changes {
                 met.reconcile(&view.engine, change)?;
             }
-            state.apply(command, &mut batch);
+            state.apply(command, &mut batch)?;
         }
         if state != applied.state {
             state.store(&mut batch);
@@ -318,7 +318,7 @@ impl Replica {
         let counter = &view.counters.commands;
         counter.fetch_add(commands.len() as u64, Ordering::Relaxed);
         view.publish(&state);
-        if parting::asks(commands) {
+        if split_mark::is_asked_by(commands) {
             view.set_cut(true);
         }
         self.currency.set_applied(index);
@@ -386,7 +386,7 @@ impl StateMachine for Replica {
         for entry in entries {
             let since = places.last().map_or(0, |(count, _)| *count);
             let since = commands.get(since..).unwrap_or_default();
-            if check::asks(since) || parting::asks(since) {
+            if check::asks(since) || split_mark::is_asked_by(since) {
                 places.push((commands.len(), entry.index - 1));
             }
             if let Some(own) = self.take_proposed(&entry) {

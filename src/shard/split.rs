@@ -3,7 +3,11 @@
 
 use std::{fs, path::Path};
 
-use super::{facts::ShardFacts, heritage, parting, state::ShardState, view::ShardView};
+use super::{
+    facts::ShardFacts,
+    state::{ShardState, split_mark},
+    view::ShardView,
+};
 use crate::{
     model::{
         epk::{Epk, EpkRange},
@@ -130,11 +134,11 @@ pub fn make_part(
     };
     let mut batch = Batch::default();
     state.store(&mut batch);
-    heritage::begin(&mut batch);
+    split_mark::begin_cleanup(&mut batch);
     // Its log is its own, and begins now.
     batch.delete(keys::APPLIED);
     batch.delete(keys::CUT);
-    parting::note_origin(origin, &mut batch);
+    split_mark::note_origin(origin, &mut batch);
     engine.write(batch, Durability::Synced)?;
     drop(engine);
     fs::rename(&unfinished, folder)?;

@@ -10,7 +10,12 @@ use actix::prelude::*;
 use tokio::sync::oneshot;
 use tracing::{error, info};
 
-use super::{actor::Shard, actor::Wake, heritage, host::ShardHandle, reindex};
+use super::{
+    actor::{Shard, Wake},
+    decide::{range_cleanup, reindex},
+    host::ShardHandle,
+    state::split_mark,
+};
 use crate::model::error::{Error, Result};
 
 /// Where a shard that is being cut stands.
@@ -118,7 +123,7 @@ impl Shard {
         let Holding::Over(parts) = &self.holding else {
             return;
         };
-        for request in self.view.intake.take(1) {
+        for request in self.view.write_queue.take(1) {
             let part = parts
                 .iter()
                 .find(|part| part.facts.range.contains(&request.place));
@@ -157,9 +162,9 @@ impl Shard {
             })
             .collect();
         let engine = &self.view.engine;
-        let slice = heritage::cursor(engine).and_then(|cursor| {
+        let slice = split_mark::cleanup_cursor(engine).and_then(|cursor| {
             let cursor = cursor.unwrap_or_default();
-            heritage::slice(
+            range_cleanup::slice(
                 engine,
                 &self.overlay,
                 &self.view.facts.range,
@@ -182,7 +187,7 @@ impl Shard {
         self.clearer.cleared += slice.versions.len() as u64;
         self.clearer.ends = slice.ends;
         self.indexer.note_slice();
-        self.next.purge.clearing = slice;
+        self.next.purge.cleanup = slice;
         self.commit(context);
     }
 

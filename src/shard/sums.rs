@@ -20,8 +20,9 @@ use std::{
 
 use super::command::{Change, Command, IndexChanges};
 use crate::{
+    expiry::ExpiryRules,
     index::{PathId, terms::PATH_BYTES},
-    model::ttl::{ExpiryRules, ItemTtl},
+    model::ttl::ItemTtl,
     store::{document::Stored, keys},
 };
 
@@ -275,8 +276,7 @@ impl Sum {
         self.entries += 1;
         self.live += 1;
         let (first, end) = self.seconds;
-        let inherits = (ttl == ItemTtl::Inherit).then_some(ts);
-        let due = self.rules.next_due(inherits, ttl.own_due(ts));
+        let due = self.rules.expiry_of(ts, ttl);
         let end = due.map_or(end, |due| due.min(end));
         self.seconds = (first, end);
         (self.entries <= 2 * STRETCH_ENTRIES && first < end).then_some(self)

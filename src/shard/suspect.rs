@@ -2,7 +2,7 @@
 
 use actix::prelude::*;
 
-use super::{actor::Shard, overdue};
+use super::actor::Shard;
 use crate::{
     clock::Suspicion,
     model::{error::Error, ttl::DefaultTtl},
@@ -25,9 +25,7 @@ impl Shard {
             return None;
         }
         let suspicion = self.view.clock.suspicion()?;
-        overdue::is_any(&self.view)
-            .unwrap_or(true)
-            .then_some(suspicion)
+        self.view.has_expired().unwrap_or(true).then_some(suspicion)
     }
 
     /// Tries the changes of the default once more that have waited for a trusted time.

@@ -1,5 +1,5 @@
 //! Small files that are replaced as a whole and verified as a whole: the catalog, the identity of
-//! the data folder, the watermarks, seals and the ids of shard folders.
+//! the data folder, recorded sequence numbers, seals and the ids of shard folders.
 //!
 //! | bytes | what |
 //! | --- | --- |

@@ -18,8 +18,7 @@ use std::num::NonZeroU32;
 
 use bytes::Bytes;
 
-use super::keys::Position;
-use crate::model::{item::Etag, ttl::ItemTtl};
+use crate::model::{item::Etag, position::Position, ttl::ItemTtl};
 
 const LAYOUT_VERSION: u8 = 1;
 const ETAG_BYTES: usize = 16;

@@ -7,7 +7,9 @@
 //! | `o` own lane | due second (8), LSN (8), index (2) | document key | purger |
 //! | `u` unique key | place, fingerprint (32) | holder | uniqueness checks |
 //! | `m` state | nothing | shard state | recovery |
-//! | `h` heritage | nothing | how far it is cleared of what belongs to its sibling | clearing after a split |
+//! | `h` cleanup | nothing | how far the range of its sibling is cleaned up | cleanup after a split |
+//! | `c` split | nothing | where it was split | replicas of a shard that was split |
+//! | `b` origin | nothing | the nodes that begin the group of a child together | recovery, in a cluster |
 //! | `a` applied | nothing | index of the last entry of the Raft log that is in the engine (8) | recovery, in a cluster |
 //! | `i` index | generation (2), term, ordinal of the item (8) | what decides its expiry | queries |
 //! | `r` resource | ordinal (8) | what decides its expiry, document key | queries, from an index entry to its item |
@@ -16,6 +18,8 @@
 //!
 //! A place is the EPK of a partition key with the key itself (or its digest) behind it, so that keys with one EPK stay apart. Places of
 //! one container are prefix-free, so place and id need no separator.
+
+pub use crate::model::position::Position;
 
 const DOCUMENT: u8 = b'd';
 const FEED: u8 = b'f';
@@ -30,47 +34,16 @@ const POLICY: u8 = b'p';
 pub const STATE: &[u8] = b"m";
 
 /// There while a shard that came from a split still has entries of its sibling.
-pub const HERITAGE: &[u8] = b"h";
+pub const CLEANUP: &[u8] = b"h";
 
-/// There in a replica whose shard was split: where, and whether its parts are made.
+/// There in a replica whose shard was split: where.
 pub const CUT: &[u8] = b"c";
 
-/// There in a part that a replica of a cluster has made: the nodes that begin its group together.
+/// There in a child that a replica of a cluster has made: the nodes that begin its group together.
 pub const ORIGIN: &[u8] = b"b";
 
 /// How far the log of the shard's Raft group is in the engine.
 pub const APPLIED: &[u8] = b"a";
-
-/// Where a version stands in the order of changes: the transaction's LSN and the index in it.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
-pub struct Position {
-    pub lsn: u64,
-    pub index: u16,
-}
-
-impl Position {
-    pub const START: Self = Self { lsn: 0, index: 0 };
-
-    /// The first position after every change of transaction `lsn`.
-    pub const fn after_lsn(lsn: u64) -> Self {
-        Self {
-            lsn: lsn.saturating_add(1),
-            index: 0,
-        }
-    }
-
-    pub const fn next(self) -> Self {
-        match self.index.checked_add(1) {
-            Some(index) => Self {
-                lsn: self.lsn,
-                index,
-            },
-            None => Self::after_lsn(self.lsn),
-        }
-    }
-}
 
 pub fn document(place: &[u8], id: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(1 + place.len() + id.len());

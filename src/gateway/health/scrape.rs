@@ -8,7 +8,6 @@ use crate::{
     router::{ContainerRoute, RoutingTable},
     shard::{
         host::{ShardHandle, ShardHost},
-        overdue::overdue,
         view::ShardView,
     },
     telemetry::{
@@ -111,16 +110,16 @@ impl Totals {
                 *sum += bytes;
             }
         }
-        match overdue(view) {
-            Ok(overdue) => {
-                self.backlog += overdue.items;
-                if let Some(due) = overdue.oldest_due {
-                    let seconds = view.clock.seconds_since(due);
+        match view.expiry_backlog() {
+            Ok(backlog) => {
+                self.backlog += backlog.items;
+                if let Some(second) = backlog.oldest_expiry {
+                    let seconds = view.clock.seconds_since(second);
                     self.oldest_overdue_seconds = self.oldest_overdue_seconds.max(seconds);
                 }
             }
             Err(failure) => {
-                tracing::warn!(range = view.facts.range_id, %failure, "what is overdue could not be counted");
+                tracing::warn!(range = view.facts.range_id, %failure, "the expiry backlog could not be counted");
             }
         }
         self.purged += counters.purged.load(Ordering::Relaxed);

@@ -256,7 +256,7 @@ mod tests {
             Ok(ItemTtl::Never)
         );
         assert_eq!(
-            item(r#"{"id":"1","ttl":5}"#).map(|item| item.ttl.own_due(10)),
+            item(r#"{"id":"1","ttl":5}"#).map(|item| item.ttl.own_expiry(10)),
             Ok(Some(15))
         );
         for ttl in ["0", "null", "-2", "1.5", "\"60\"", "2147483648"] {

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{position::Life, scope::Part};
 use crate::{
+    expiry::{ExpiryCheck, earlier},
     model::error::{Error, Result},
-    shard::view::{Judge, earlier},
 };
 
 /// With the first row, room is made for so many like it, as long as they are few bytes: most pages are small, and to grow in steps would be to
@@ -85,22 +85,22 @@ impl Rows {
 
     /// When the first of the rows' items falls due.
     pub fn first_due(&self, parts: &[Part]) -> Result<Option<i64>> {
-        let mut judges = Judges::new(parts);
+        let mut checks = ExpiryChecks::new(parts);
         let mut first = None;
         for life in self.ends.iter().filter_map(|row| row.life) {
-            first = earlier(first, judges.of(life)?.due(life.ts, life.ttl));
+            first = earlier(first, checks.of(life)?.expiry_of(life.ts, life.ttl));
         }
         Ok(first)
     }
 
     /// Drops the rows of items that have expired since they were read.
     pub fn drop_expired(&mut self, parts: &[Part]) -> Result<()> {
-        let mut judges = Judges::new(parts);
+        let mut checks = ExpiryChecks::new(parts);
         let mut live = Self::default();
         for (json, row) in self.iter().zip(&self.ends) {
             let is_live = match row.life {
                 None => true,
-                Some(life) => judges.of(life)?.is_live(life.ts, life.ttl),
+                Some(life) => checks.of(life)?.is_live(life.ts, life.ttl),
             };
             if is_live {
                 live.push(json, row.life);
@@ -113,27 +113,27 @@ impl Rows {
     }
 }
 
-/// One judge for each part of the scope that rows come from.
-struct Judges<'a> {
+/// One expiry check for each part of the scope that rows come from.
+struct ExpiryChecks<'a> {
     parts: &'a [Part],
     /// Of each part, once it was asked for.
-    known: Vec<Option<Judge>>,
+    known: Vec<Option<ExpiryCheck>>,
 }
 
-impl<'a> Judges<'a> {
+impl<'a> ExpiryChecks<'a> {
     fn new(parts: &'a [Part]) -> Self {
         let known = parts.iter().map(|_| None).collect();
         Self { parts, known }
     }
 
-    fn of(&mut self, life: Life) -> Result<&Judge> {
+    fn of(&mut self, life: Life) -> Result<&ExpiryCheck> {
         let part = self.parts.get(life.part);
         let (part, known) = part
             .zip(self.known.get_mut(life.part))
             .ok_or_else(|| Error::internal("a row comes from no part of the scope"))?;
         match known {
-            Some(judge) => Ok(judge),
-            unknown => Ok(unknown.insert(part.shard.view()?.judge())),
+            Some(check) => Ok(check),
+            unknown => Ok(unknown.insert(part.shard.view()?.expiry_check())),
         }
     }
 }

@@ -20,11 +20,11 @@ use crate::{
         checked_file::sync_folder,
         engine::{check_exists, is_blank},
         identity::Identity,
+        recorded_sequences::RecordedSequences,
         removed::{self, Removed},
         shard_id::{FolderId, ShardId},
         verify,
         wal_check::Expected,
-        watermarks::Watermarks,
     },
 };
 
@@ -40,18 +40,18 @@ const REPLACED: &str = "old";
 pub struct ShardFolders {
     data: PathBuf,
     id: FolderId,
-    watermarks: Arc<Watermarks>,
+    sequences: Arc<RecordedSequences>,
     /// Folders that the catalog does not name yet, as far as their own ids say.
     unnamed: Mutex<Vec<(PathBuf, ShardId)>>,
     removed: Mutex<Vec<Removed>>,
 }
 
 impl ShardFolders {
-    pub fn new(data: &Path, watermarks: Arc<Watermarks>) -> Self {
+    pub fn new(data: &Path, sequences: Arc<RecordedSequences>) -> Self {
         Self {
             data: data.to_owned(),
             id: Identity::folder_id(data),
-            watermarks,
+            sequences,
             unnamed: Mutex::default(),
             removed: Mutex::default(),
         }
@@ -79,7 +79,7 @@ impl ShardFolders {
     /// Moves a folder out of the way, where an operator finds it.
     fn set_aside(&self, folder: &Path, second: i64, why: &str) -> io::Result<()> {
         let moved = removed::set_aside(&self.data, folder, second)?;
-        self.watermarks.forget(&watermark_name(folder));
+        self.sequences.forget(&sequence_name(folder));
         let (name, bytes) = (&moved.name, moved.bytes);
         warn!(folder = %folder.display(), to = %format!("removed/{name}"), bytes, why, "a folder is set aside");
         let removed = self.removed.lock();
@@ -100,8 +100,8 @@ impl ShardFolders {
         sync_folder(&self.shards())?;
         let id = self.mark(&folder, facts)?;
         let engine = Engine::open(&folder, shared)?;
-        let name = watermark_name(&folder);
-        self.watermarks
+        let name = sequence_name(&folder);
+        self.sequences
             .follow(&name, id.incarnation, engine.durable());
         Ok(engine)
     }
@@ -132,13 +132,13 @@ impl ShardFolders {
         let folder = self.of(facts);
         check_exists(&folder)?;
         let id = self.check_owner(&folder, facts)?;
-        let name = watermark_name(&folder);
+        let name = sequence_name(&folder);
         let expected = Expected {
-            sequence: self.watermarks.sequence(&name, id.incarnation),
+            sequence: self.sequences.sequence(&name, id.incarnation),
             has_raft_log,
         };
         let engine = Engine::open_existing(&folder, shared, expected)?;
-        self.watermarks
+        self.sequences
             .follow(&name, id.incarnation, engine.durable());
         Ok(engine)
     }
@@ -167,7 +167,7 @@ impl ShardFolders {
     pub fn forget(&self, facts: &ShardFacts) {
         let folder = self.of(facts);
         self.unnamed().retain(|(path, _)| *path != folder);
-        self.watermarks.forget(&watermark_name(&folder));
+        self.sequences.forget(&sequence_name(&folder));
     }
 
     /// Records how far all shards are, and which of the new ones the catalog names by now.
@@ -194,7 +194,7 @@ impl ShardFolders {
             }
         });
         drop(unnamed);
-        self.watermarks.record(catalog.version);
+        self.sequences.record(catalog.version);
     }
 
     /// Looks at every folder at a start. What the catalog records as deleted, split or moved is
@@ -224,7 +224,7 @@ impl ShardFolders {
                         && entry.id.as_ref().is_some_and(ours)
                     {
                         info!(folder = %entry.path.display(), "deleting a shard that the catalog has given up");
-                        self.watermarks.forget(&watermark_name(&entry.path));
+                        self.sequences.forget(&sequence_name(&entry.path));
                         fs::remove_dir_all(&entry.path)?;
                     } else {
                         self.set_aside(&entry.path, second, "no container owns it")?;
@@ -254,7 +254,7 @@ impl ShardFolders {
 
     fn check_age(&self, catalog: &Catalog, entries: &[Entry]) -> io::Result<()> {
         let together = "the catalog and the shards belong together: restore the whole data folder from one copy";
-        let known = self.watermarks.catalog();
+        let known = self.sequences.catalog();
         if catalog.version < known {
             return Err(invalid(format!(
                 "the catalog has version {}, but version {known} was in force: {together}",
@@ -309,7 +309,7 @@ pub fn upgrade(data: &Path, id: FolderId) -> io::Result<()> {
     let folders = ShardFolders {
         data: data.to_owned(),
         id,
-        watermarks: Watermarks::open(data),
+        sequences: RecordedSequences::open(data),
         unnamed: Mutex::default(),
         removed: Mutex::default(),
     };
@@ -329,11 +329,11 @@ type Verdict = (String, Result<String, String>);
 pub fn verify(
     data: &Path,
     id: Option<FolderId>,
-    watermarks: &Arc<Watermarks>,
+    sequences: &Arc<RecordedSequences>,
     catalog: &Catalog,
     scratch: &Path,
 ) -> Vec<io::Result<Verdict>> {
-    let mut folders = ShardFolders::new(data, Arc::clone(watermarks));
+    let mut folders = ShardFolders::new(data, Arc::clone(sequences));
     folders.id = id.unwrap_or_default();
     let identity = Identity::read(data).ok().flatten();
     let node = identity.and_then(|identity| Some(identity.member?.node));
@@ -358,7 +358,7 @@ pub fn verify(
             continue;
         }
         let verified = folders.incarnation(&folder, id.is_some()).and_then(|one| {
-            let sequence = watermarks.sequence(&watermark_name(&folder), one);
+            let sequence = sequences.sequence(&sequence_name(&folder), one);
             verify::engine(&folder, scratch, sequence, is_member)
         });
         let outcome = verified
@@ -426,7 +426,7 @@ impl ShardHost {
 
     /// Why the recorded sequence numbers could not be read at start.
     pub fn lost_sequences(&self) -> Option<&str> {
-        self.folders.watermarks.lost()
+        self.folders.sequences.lost()
     }
 }
 
@@ -455,7 +455,7 @@ fn owned(catalog: &Catalog, node: Option<NodeId>) -> HashSet<String> {
         .collect()
 }
 
-fn watermark_name(folder: &Path) -> String {
+fn sequence_name(folder: &Path) -> String {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     format!("{SHARDS}/{name}")
 }

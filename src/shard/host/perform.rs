@@ -1,4 +1,4 @@
-//! The way of a client's changes into a shard: judges conditions, admits, and sends the request to the actor or on to an heir.
+//! The way of a client's changes into a shard: evaluates conditions, admits, and sends the request to the actor or on to an heir.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::{
         error::{Error, Result},
     },
     shard::{
-        actor::{Perform, Wake},
+        actor::Wake,
         answer::AnswerBudget,
-        commit::Reply,
-        guard,
+        commit::{Reply, write_queue::Perform},
+        decide::conditions,
         transaction::Operation,
     },
 };
 
-/// How often the conditions of a request are judged when others write its items meanwhile.
-const JUDGEMENTS_MAX: usize = 4;
-/// Requests whose conditions are judged at a time; each may keep a core busy.
-const JUDGES_MAX: usize = 4;
-static JUDGES: Semaphore = Semaphore::const_new(JUDGES_MAX);
+/// How often the conditions of a request are evaluated when others write its items meanwhile.
+const EVALUATIONS_MAX: usize = 4;
+/// Requests whose conditions are evaluated at a time; each may keep a core busy.
+const EVALUATORS_MAX: usize = 4;
+static EVALUATORS: Semaphore = Semaphore::const_new(EVALUATORS_MAX);
 
 /// What a client wants of the items of one partition key.
 pub struct Changes {
@@ -39,18 +39,20 @@ pub struct Changes {
 impl ShardHandle {
     /// Carries out changes to items of one partition key; answers when they are durable.
     pub async fn perform(&self, place: Epk, changes: Changes) -> Result<Reply> {
-        if guard::any(&changes.operations) {
+        if conditions::any(&changes.operations) {
             return Box::pin(self.perform_guarded(place, changes)).await;
         }
         self.submit(place, changes, None).await
     }
 
-    /// Judges the conditions of patches before the actor sees them, and again when the items have changed meanwhile.
+    /// Evaluates the conditions of patches before the actor sees them, and again when the items have changed meanwhile.
     async fn perform_guarded(&self, place: Epk, mut changes: Changes) -> Result<Reply> {
         let (atomic, bytes) = (changes.atomic, changes.bytes);
         let answer = changes.answer.clone();
-        for _ in 1..JUDGEMENTS_MAX {
-            changes.operations = self.judge(&place, changes.operations, bytes).await?;
+        for _ in 1..EVALUATIONS_MAX {
+            changes.operations = self
+                .evaluate_conditions(&place, changes.operations, bytes)
+                .await?;
             let (stale, mut back) = oneshot::channel();
             let answered = self.submit(place.clone(), changes, Some(stale)).await;
             let Ok(operations) = back.try_recv() else {
@@ -63,12 +65,14 @@ impl ShardHandle {
                 answer: answer.clone(),
             };
         }
-        changes.operations = self.judge(&place, changes.operations, bytes).await?;
+        changes.operations = self
+            .evaluate_conditions(&place, changes.operations, bytes)
+            .await?;
         self.submit(place, changes, None).await
     }
 
-    /// Judges conditions on the blocking pool, if this node decides.
-    async fn judge(
+    /// Evaluates conditions on the blocking pool, if this node decides.
+    async fn evaluate_conditions(
         &self,
         place: &Epk,
         mut operations: Vec<Operation>,
@@ -79,10 +83,11 @@ impl ShardHandle {
         };
         let _permit = self.admit(bytes)?;
         let stopping = |_| Error::unavailable("the node is stopping");
-        let _turn = JUDGES.acquire().await.map_err(stopping)?;
+        let _turn = EVALUATORS.acquire().await.map_err(stopping)?;
         let place = place.clone();
         tokio::task::spawn_blocking(move || {
-            guard::judge(&view, &place, &mut operations);
+            let read = |id: &str| view.read(&place, id, None);
+            conditions::evaluate(&mut operations, view.clock.now(), read);
             operations
         })
         .await
@@ -123,7 +128,7 @@ impl ShardHandle {
                 address,
                 leader: Leader::Here,
             } => {
-                if view.intake.push(request) {
+                if view.write_queue.push(request) {
                     address.do_send(Wake);
                 }
                 None

@@ -140,7 +140,7 @@ impl CountWalk<'_, '_> {
             match index_entry::decode(value) {
                 Some((ts, ttl)) if judge.is_live(ts, ttl) => {
                     live += 1;
-                    let due = judge.due(ts, ttl);
+                    let due = judge.expiry_of(ts, ttl);
                     first_due = due.map_or(first_due, |due| due.min(first_due));
                 }
                 Some(_) => {}

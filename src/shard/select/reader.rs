@@ -3,13 +3,10 @@
 use std::sync::Arc;
 
 use crate::{
+    expiry::ExpiryCheck,
     index::{Kind, PathId, ShapeId, path::SHAPES, terms::shape_term},
     model::error::Result,
-    shard::{
-        indexing::LiveIndex,
-        sums::Moment,
-        view::{Judge, ShardView},
-    },
+    shard::{indexing::LiveIndex, sums::Moment, view::ShardView},
     store::{engine::Snapshot, index_entry, keys},
 };
 
@@ -18,7 +15,7 @@ use super::ranges::Ranges;
 pub struct Reader<'v> {
     pub view: &'v ShardView,
     pub snapshot: Snapshot<'v>,
-    pub judge: Judge,
+    pub judge: ExpiryCheck,
     /// Which sums of the index hold for the snapshot.
     pub moment: Moment,
     /// `None`: nothing answers but the items themselves.
@@ -45,7 +42,7 @@ impl<'v> Reader<'v> {
                     .find(|one| one.number == current.number)
                     .cloned()
             });
-            let judge = view.judge();
+            let judge = view.expiry_check();
             return Self {
                 snapshot,
                 moment: Moment {

@@ -4,8 +4,9 @@ use sha2::{Digest, Sha256};
 
 use super::{Candidate, RESUME_BYTES_MAX, ResumePoint, foreign_resume_point};
 use crate::{
+    expiry::ExpiryCheck,
     model::{epk::EpkRange, error::Result},
-    shard::view::{Judge, ShardView, decode},
+    shard::view::{ShardView, decode},
     store::{document::Header, engine::Scan, keys},
 };
 
@@ -21,7 +22,7 @@ const KEY_BYTES_MAX: usize = RESUME_BYTES_MAX - 1 - DIGEST_BYTES;
 
 pub struct KeyScan<'v> {
     scan: Scan<'v>,
-    judge: Judge,
+    judge: ExpiryCheck,
     started: bool,
     resume: Option<Resume>,
     /// Of the entry under the cursor.
@@ -83,7 +84,7 @@ impl<'v> KeyScan<'v> {
         };
         Ok(Self {
             scan: view.engine.scan(from, &to),
-            judge: view.judge(),
+            judge: view.expiry_check(),
             started: false,
             resume,
             header: None,

@@ -28,12 +28,12 @@ use crate::{
         ttl::DefaultTtl,
     },
     shard::{
-        actor::{ChangeDefaultTtl, Farewell, Perform, Shard},
+        actor::{ChangeDefaultTtl, Farewell, Shard},
         command::Command,
-        commit::{self, CommitLog, Group, OnCommitted, Reply},
+        commit::{self, CommitLog, Group, OnCommitted, Reply, write_queue::Perform},
+        decide::{conditions, guard::Guard},
         facts::ShardFacts,
         feed,
-        guard::{self, Guard},
         index_work::ChangeIndex,
         state::ShardState,
         transaction::{self, Action, Done, Operation},
@@ -362,7 +362,9 @@ impl Bench {
     pub fn judged(&self, key: u8, wants: &[Want]) -> Vec<Operation> {
         let operations = wants.iter().map(|want| want.operation(&self.facts));
         let mut operations: Vec<_> = operations.collect();
-        guard::judge(&self.view, &epk(key), &mut operations);
+        let place = epk(key);
+        let read = |id: &str| self.view.read(&place, id, None);
+        conditions::evaluate(&mut operations, self.view.clock.now(), read);
         operations
     }
 
@@ -383,7 +385,7 @@ impl Bench {
             stale,
             answer: None,
         };
-        self.view.intake.push(request);
+        self.view.write_queue.push(request);
         self.shard.take_requests(&mut self.context);
         Answer(answer)
     }
@@ -542,7 +544,7 @@ impl Bench {
             stale: None,
             answer: None,
         };
-        self.view.intake.push(request);
+        self.view.write_queue.push(request);
         self.shard.take_requests(&mut self.context);
         self.settle();
         let created = Answer(answer).now().expect("the group was committed");

@@ -11,7 +11,11 @@ use tokio::sync::oneshot;
 use super::bench::{Bench, Want, after, item};
 use crate::{
     model::ttl::DefaultTtl,
-    shard::commit::{CommitLog, Group, Solo, Waiting},
+    shard::{
+        commit::{CommitLog, Group, Standalone, Waiting},
+        state::command::{Change, Command, IndexChanges},
+    },
+    store::keys,
 };
 
 /// How long a test waits for something that must happen.
@@ -26,8 +30,8 @@ fn runtime() -> tokio::runtime::Runtime {
 #[test]
 fn a_group_of_the_owner_before_a_rebuild_is_refused_and_the_next_owner_writes_on() {
     let bench = Bench::new(DefaultTtl::Off);
-    let (before, _) = Solo::open(Arc::clone(&bench.view)).expect("opens");
-    let (next, _) = Solo::open(Arc::clone(&bench.view)).expect("opens again");
+    let (before, _) = Standalone::open(Arc::clone(&bench.view)).expect("opens");
+    let (next, _) = Standalone::open(Arc::clone(&bench.view)).expect("opens again");
     let runtime = runtime();
     let _inside = runtime.enter();
     let (reply, answer) = oneshot::channel();
@@ -66,6 +70,52 @@ fn a_group_of_the_owner_before_a_rebuild_is_refused_and_the_next_owner_writes_on
     assert_eq!(bench.status(Want::Create(item("1"))), 201);
 }
 
+#[test]
+fn a_command_that_does_not_decode_stops_the_shard_instead_of_dropping_a_write() {
+    let mut bench = Bench::new(DefaultTtl::Off);
+    assert_eq!(bench.status(Want::Create(item("1"))), 201);
+    let (log, state) = Standalone::open(Arc::clone(&bench.view)).expect("opens");
+    let runtime = runtime();
+    let _inside = runtime.enter();
+    let (reply, answer) = oneshot::channel();
+    let (done, outcome) = mpsc::channel();
+    let put = Change::Put {
+        key: keys::document(b"place", "2").into(),
+        place_bytes: 5,
+        value: "no stored document".into(),
+        previous: None,
+        index: IndexChanges::default(),
+    };
+    let group = Group {
+        commands: vec![Command {
+            lsn: state.lsn + 1,
+            ts: state.ts,
+            changes: vec![put],
+        }],
+        waiting: vec![Waiting {
+            range_id: 0,
+            reply,
+            results: Vec::new(),
+            lsn: state.lsn + 1,
+        }],
+        ..Group::default()
+    };
+    log.submit(
+        group,
+        Box::new(move |_, outcome| {
+            let _ = done.send(outcome.is_ok());
+        }),
+    );
+    assert_eq!(outcome.recv_timeout(PATIENCE), Ok(false));
+    let error = answer
+        .blocking_recv()
+        .expect("an answer")
+        .expect_err("refused");
+    assert_eq!(error.status(), 503);
+    assert!(bench.view.poisoned().is_some(), "nothing more is written");
+    assert_eq!(bench.view.state(), state, "nothing of it is visible");
+}
+
 /// A client whose waker panics: the nearest thing to a bug in the middle of a commit.
 struct Explosive;
 
@@ -78,7 +128,7 @@ impl Wake for Explosive {
 #[test]
 fn a_commit_that_panics_is_reported_so_that_nobody_waits_for_ever() {
     let bench = Bench::new(after(5));
-    let (log, _) = Solo::open(Arc::clone(&bench.view)).expect("opens");
+    let (log, _) = Standalone::open(Arc::clone(&bench.view)).expect("opens");
     let runtime = runtime();
     let _inside = runtime.enter();
     let (reply, mut answer) = oneshot::channel();

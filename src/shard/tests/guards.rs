@@ -14,7 +14,7 @@ use crate::{
         ttl::DefaultTtl,
     },
     shard::{
-        guard::{ACTOR_CONDITION_STEPS_MAX, CONDITION_STEPS_MAX},
+        decide::guard::{ACTOR_CONDITION_STEPS_MAX, CONDITION_STEPS_MAX},
         transaction::{Done, Operation},
     },
 };

@@ -462,7 +462,7 @@ fn replay(groups: &[Vec<u8>], cut: impl Fn(usize) -> bool) -> BTreeMap<Vec<u8>, 
         .iter()
         .flat_map(|bytes| rmp_serde::from_slice::<Vec<Command>>(bytes).expect("commands"));
     for (number, command) in commands.enumerate() {
-        state.apply(&command, &mut batch);
+        state.apply(&command, &mut batch).expect("applied");
         if cut(number) {
             state.store(&mut batch);
             engine

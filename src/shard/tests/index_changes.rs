@@ -10,7 +10,7 @@ use super::{
 use crate::{
     model::{epk::EpkRange, indexing_policy::IndexingPolicy, ttl::DefaultTtl},
     shard::{
-        reindex::LAZY_LAG_TRANSACTIONS_MAX,
+        decide::reindex::LAZY_LAG_TRANSACTIONS_MAX,
         select::{Ask, Candidates, IndexUse, from_index},
     },
     sql::{ComputedProperties, Query},

@@ -2,6 +2,7 @@
 //! (`node`: actors on arbiters, as in a running node).
 
 mod actors;
+mod backlog;
 mod bench;
 mod commits;
 mod damage;
@@ -13,7 +14,6 @@ mod index_queries;
 mod index_reads;
 mod model;
 mod node;
-mod overdue;
 mod partings;
 mod purging;
 mod recent;

@@ -23,7 +23,7 @@ use crate::{
         commit::Reply,
         host::{Admission, Changes, Groups, ShardHandle, ShardHost},
     },
-    store::watermarks::Watermarks,
+    store::recorded_sequences::RecordedSequences,
 };
 
 /// How long a test waits for something that must happen.
@@ -108,7 +108,7 @@ impl Node {
             small_resources(),
             clock.clone(),
             folder,
-            Watermarks::open(folder),
+            RecordedSequences::open(folder),
             admission,
             groups,
         );

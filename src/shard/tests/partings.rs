@@ -23,9 +23,9 @@ use crate::{
     shard::{
         check::{Digest, Outcome},
         command::{Change, Command},
+        decide::purge,
         host::{ShardHandle, folders},
         overlay::Overlay,
-        purge,
         replica::Replica,
         state::ShardState,
         view::ShardView,
@@ -106,7 +106,7 @@ fn purge(shard: &ShardHandle) {
 fn digest(part: &ShardHandle, index: u64) -> Digest {
     let state = part.view().expect("open").state();
     let check = Command {
-        lsn: state.lsn,
+        lsn: state.lsn + 1,
         ts: state.ts,
         changes: vec![Change::Check(CHECK)],
     };

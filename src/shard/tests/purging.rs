@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::bench::{Bench, START, Want, after, epk, item, item_with_ttl};
 use crate::{
+    expiry::lanes::{LaneCursors, SLICE_VERSIONS_MAX},
     model::ttl::DefaultTtl,
-    shard::{command::LaneCursors, overlay::Overlay, purge},
+    shard::{decide::purge, overlay::Overlay},
     store::{
         Batch,
         engine::Durability,
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// More than one slice removes.
-const MANY: usize = purge::SLICE_VERSIONS_MAX + 100;
+const MANY: usize = SLICE_VERSIONS_MAX + 100;
 const BATCH: usize = 100;
 
 fn create_many(bench: &mut Bench, count: usize, make: impl Fn(&str) -> serde_json::Value) {
@@ -94,12 +95,12 @@ fn a_slice_is_bounded_and_the_next_goes_on_behind_it() {
         let first = take_slice(&bench, LaneCursors::START);
         assert_eq!(
             (first.purge.versions.len(), first.more),
-            (purge::SLICE_VERSIONS_MAX, true)
+            (SLICE_VERSIONS_MAX, true)
         );
         let second = take_slice(&bench, first.purge.cursors.expect("it moved on"));
         assert_eq!(
             (second.purge.versions.len(), second.more),
-            (MANY - purge::SLICE_VERSIONS_MAX, false)
+            (MANY - SLICE_VERSIONS_MAX, false)
         );
         let keys = |slice: &purge::Slice| {
             slice
@@ -128,7 +129,7 @@ fn a_slice_is_bounded_and_the_next_goes_on_behind_it() {
 #[test]
 fn passing_over_what_stays_is_bounded_too() {
     let mut bench = Bench::new(after(10));
-    let passed_max = 4 * purge::SLICE_VERSIONS_MAX;
+    let passed_max = 4 * SLICE_VERSIONS_MAX;
     create_many(&mut bench, passed_max + 1, |id| item_with_ttl(id, -1));
     bench.run(Want::Create(item("due"))).expect("created");
     bench.wait(10);
@@ -157,7 +158,7 @@ fn what_was_passed_is_never_looked_at_again() {
         cursors.inherit > Position { lsn: 3, index: 0 },
         "{cursors:?}"
     );
-    assert_eq!(cursors.own.due, START + 10);
+    assert_eq!(cursors.own.expiry, START + 10);
 
     // Whoever reads these entries fails.
     let mut traps = Batch::default();
@@ -194,7 +195,8 @@ fn what_was_passed_is_never_looked_at_again() {
         let after = bench.view.state().cursors;
         assert!(
             after.inherit > before.inherit
-                && (after.own.due, after.own.position) > (before.own.due, before.own.position)
+                && (after.own.expiry, after.own.position)
+                    > (before.own.expiry, before.own.position)
         );
         assert_eq!(bench.listed(9), ["never"]);
     }
@@ -204,25 +206,29 @@ fn what_was_passed_is_never_looked_at_again() {
 fn the_purger_sleeps_until_the_second_when_the_next_item_falls_due() {
     let mut bench = Bench::new(after(100));
     bench.purge();
-    assert_eq!(bench.shard.purger.next_due, i64::MAX, "nothing is stored");
+    assert_eq!(
+        bench.shard.purger.next_expiry,
+        i64::MAX,
+        "nothing is stored"
+    );
     bench.run(Want::Create(item("default"))).expect("created");
-    assert_eq!(bench.shard.purger.next_due, START + 100);
+    assert_eq!(bench.shard.purger.next_expiry, START + 100);
     bench
         .run(Want::Create(item_with_ttl("never", -1)))
         .expect("created");
     bench
         .run(Want::Create(item_with_ttl("own", 70)))
         .expect("created");
-    assert_eq!(bench.shard.purger.next_due, START + 70);
+    assert_eq!(bench.shard.purger.next_expiry, START + 70);
     bench.wait(69);
     bench.stage_purge();
     assert!(!bench.is_committing());
     bench.wait(1);
     bench.purge();
     assert_eq!(bench.listed(9), ["default", "never"]);
-    assert_eq!(bench.shard.purger.next_due, START + 100);
+    assert_eq!(bench.shard.purger.next_expiry, START + 100);
     bench.change_default(after(80));
-    assert!(bench.shard.purger.next_due <= START + 80);
+    assert!(bench.shard.purger.next_expiry <= START + 80);
     bench.wait(9);
     bench.purge();
     assert_eq!(bench.listed(9), ["default", "never"]);

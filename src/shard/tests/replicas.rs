@@ -17,8 +17,8 @@ use crate::{
     shard::{
         check::{Digest, Outcome},
         command::{Change, Command},
+        decide::purge,
         overlay::Overlay,
-        purge,
         replica::Replica,
         state::ShardState,
         view::ShardView,

@@ -81,7 +81,7 @@ fn parts_together_hold_what_the_whole_held_and_nothing_twice() {
         assert!(part.view.has_foreign());
         while part.clear() {}
         assert!(!part.view.has_foreign());
-        assert!(!part.raw().contains_key(keys::HERITAGE));
+        assert!(!part.raw().contains_key(keys::CLEANUP));
         part.check_accounts();
         for (key, value) in entries(part) {
             assert_eq!(

@@ -2,10 +2,7 @@
 
 use rocksdb::{DB, DBPinnableSlice, DBRawIterator, ReadOptions};
 
-use super::{
-    damage::Damage,
-    engine::{EngineError, FAMILY},
-};
+use super::{damage::Damage, error::EngineError, options::FAMILY};
 
 /// A value where the engine holds it, without a copy.
 pub type Pinned<'a> = DBPinnableSlice<'a>;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::generation::Mode;
 use crate::{
+    expiry::{Horizons, lanes::LaneCursors},
     index::{ShapeId, TermList},
     model::{
         catalog::Cut,
@@ -169,15 +170,15 @@ pub struct Superseded {
 #[derive(Clone, Debug, Default)]
 pub struct Purge {
     pub versions: Vec<ExpiredVersion>,
-    /// How many of them fell due in which second.
-    pub due: Vec<(i64, usize)>,
+    /// How many of them expired in which second.
+    pub expired: Vec<(i64, usize)>,
     pub cursors: Option<LaneCursors>,
     /// Dead bytes that left the disk because the files were rewritten.
     pub rewritten_bytes: u64,
-    /// The horizons of both lanes at which this was found: what lies behind them is dead for ever.
-    pub horizons: Option<(i64, i64)>,
-    /// What a split has left.
-    pub clearing: Clearing,
+    /// The horizons at which this was found: what lies behind them is dead for ever.
+    pub horizons: Option<Horizons>,
+    /// Items of the sibling that a split has left.
+    pub cleanup: RangeCleanup,
 }
 
 impl Purge {
@@ -185,13 +186,13 @@ impl Purge {
         self.versions.is_empty()
             && self.cursors.is_none()
             && self.rewritten_bytes == 0
-            && self.clearing.is_empty()
+            && self.cleanup.is_empty()
     }
 }
 
 /// Items of a shard's sibling to remove. Not replicated: no reader sees them, so every replica does it at its own pace.
 #[derive(Clone, Debug, Default)]
-pub struct Clearing {
+pub struct RangeCleanup {
     pub versions: Vec<ForeignVersion>,
     /// Where the next slice begins.
     pub cursor: Option<Bytes>,
@@ -199,7 +200,7 @@ pub struct Clearing {
     pub ends: bool,
 }
 
-impl Clearing {
+impl RangeCleanup {
     pub fn is_empty(&self) -> bool {
         self.versions.is_empty() && self.cursor.is_none() && !self.ends
     }
@@ -218,28 +219,4 @@ pub struct ExpiredVersion {
     pub key: Bytes,
     pub place_bytes: u8,
     pub version: Superseded,
-}
-
-/// Where the purger goes on: everything expired before these is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LaneCursors {
-    pub inherit: Position,
-    pub own: OwnCursor,
-}
-
-/// A place in the own lane. New entries always sort behind it: they fall due after the second in which they were decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OwnCursor {
-    pub due: i64,
-    pub position: Position,
-}
-
-impl LaneCursors {
-    pub const START: Self = Self {
-        inherit: Position::START,
-        own: OwnCursor {
-            due: 0,
-            position: Position::START,
-        },
-    };
 }

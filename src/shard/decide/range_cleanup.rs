@@ -1,48 +1,39 @@
-//! What a shard has from the one that it came from by a split. It begins with all of its parent's files, so at first it holds its sibling's items, too. No reader sees
-//! them: whoever reads bounds itself to the shard's range. They are cleared away in slices, with all their traces.
+//! The range that a split has left to the sibling. A child begins with all of its parent's files, so
+//! at first it holds its sibling's items, too. No reader sees them: reads are bounded to the shard's
+//! range. They are removed in slices, with all their traces.
 
 use bytes::Bytes;
 
-use super::{
-    command::{Clearing, ForeignVersion, GenerationChanges, IndexChanges, Superseded},
-    indexing::{LiveIndex, parse},
-    overlay::Overlay,
-};
 use crate::{
     index::{DraftTerms, TermList},
     model::epk::{Epk, EpkRange},
+    shard::state::{
+        command::{ForeignVersion, GenerationChanges, IndexChanges, RangeCleanup, Superseded},
+        indexing::{LiveIndex, parse},
+        overlay::Overlay,
+    },
     store::{
-        Batch, Engine, EngineError,
+        Engine, EngineError,
         document::{Stored, VersionRef},
         keys,
     },
 };
 
-/// Versions cleared away in one slice.
+/// Versions removed in one slice.
 const SLICE_VERSIONS_MAX: usize = 128;
 /// Bytes of items read for one slice; the first one always is.
 const SLICE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Notes that the shard has more than its own.
-pub fn begin(batch: &mut Batch) {
-    batch.put(keys::HERITAGE, []);
-}
-
-/// Where clearing goes on; `None` when there is nothing to clear.
-pub fn cursor(engine: &Engine) -> Result<Option<Bytes>, EngineError> {
-    let cursor = engine.get(keys::HERITAGE)?;
-    Ok(cursor.map(|cursor| Bytes::copy_from_slice(&cursor)))
-}
-
-/// Collects the next items that are not in the range. What is pending is being purged: it goes without us.
+/// Collects the next items that are not in the range. What is pending is being
+/// purged: it needs no cleanup.
 pub fn slice(
     engine: &Engine,
     overlay: &Overlay,
     range: &EpkRange,
     indexes: &[(u16, std::sync::Arc<LiveIndex>)],
     cursor: &[u8],
-) -> Result<Clearing, EngineError> {
-    let mut clearing = Clearing::default();
+) -> Result<RangeCleanup, EngineError> {
+    let mut cleanup = RangeCleanup::default();
     let mut bytes = 0;
     let stretches = [
         keys::document_range(&[], &range.min),
@@ -54,23 +45,21 @@ pub fn slice(
         }
         let mut scan = engine.scan(from.as_slice().max(cursor), &to);
         while let Some((key, value)) = scan.entry()? {
-            if clearing.versions.len() >= SLICE_VERSIONS_MAX
+            if cleanup.versions.len() >= SLICE_VERSIONS_MAX
                 || (bytes > 0 && bytes + value.len() > SLICE_BYTES_MAX)
             {
-                clearing.cursor = Some(Bytes::copy_from_slice(key));
-                return Ok(clearing);
+                cleanup.cursor = Some(Bytes::copy_from_slice(key));
+                return Ok(cleanup);
             }
             bytes += value.len();
             if overlay.pending(key).is_none() {
-                clearing
-                    .versions
-                    .push(foreign(engine, indexes, key, value)?);
+                cleanup.versions.push(foreign(engine, indexes, key, value)?);
             }
             scan.advance();
         }
     }
-    clearing.ends = true;
-    Ok(clearing)
+    cleanup.ends = true;
+    Ok(cleanup)
 }
 
 /// An item with all that it has left: in the feed, in the own lane, among the unique keys and in the index.
@@ -113,7 +102,7 @@ fn foreign(
         place_bytes,
         version: Superseded {
             position: header.position,
-            own_due: header.ttl.own_due(header.ts),
+            own_due: header.ttl.own_expiry(header.ts),
             fingerprints,
             size: value.len() as u32,
         },

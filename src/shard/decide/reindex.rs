@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{
-    command::{IndexSlice, IndexedVersion},
-    generation::Generation,
-    indexing::{LiveIndex, parse},
-    overlay::Overlay,
-};
 use crate::{
+    expiry::ExpiryRules,
     index::DraftTerms,
-    model::{epk::EpkRange, ttl::ExpiryRules},
+    model::epk::EpkRange,
+    shard::state::{
+        command::{IndexSlice, IndexedVersion},
+        generation::Generation,
+        indexing::{LiveIndex, parse},
+        overlay::Overlay,
+    },
     store::{
         Engine, EngineError,
         document::{Stored, VersionRef},

@@ -1,19 +1,13 @@
-//! The conditions of patches. They are evaluated off the shard actor's thread, against the committed version of the item. The actor takes the
-//! verdict if the item still has that version, and evaluates what little an own small budget allows if it has not.
-
-use std::collections::HashSet;
+//! The condition of a patch. It is evaluated off the shard actor's thread, against the committed
+//! version of the item. The actor takes the verdict if the item still has that version, and evaluates
+//! what little a small budget of its own allows if it has not.
 
 use serde_json::Value;
 
-use super::{
-    transaction::{Action, Operation},
-    view::ShardView,
-};
 use crate::{
     model::{
         error::{Error, ErrorKind, Result},
         item::Etag,
-        json,
     },
     sql::{Condition, ConditionOutcome},
 };
@@ -31,7 +25,7 @@ pub const ACTOR_CONDITION_STEPS_MAX: u64 = 10_000;
 pub struct Guard {
     condition: Condition,
     verdict: Option<Verdict>,
-    /// Whether an earlier operation of the same request writes the item.
+    /// Set if an earlier operation of the same request writes the item.
     follows_own_write: bool,
 }
 
@@ -52,7 +46,16 @@ impl Guard {
         })
     }
 
-    fn evaluate(&mut self, etag: Etag, item: &Value, now_ms: i64, steps_left: &mut u64) {
+    /// Forgets what is known; `follows_own_write`: an earlier operation of the request writes the
+    /// item.
+    pub fn reset(&mut self, follows_own_write: bool) {
+        self.verdict = None;
+        self.follows_own_write = follows_own_write;
+    }
+
+    /// Evaluates the condition for a version of the item and remembers the verdict.
+    pub fn evaluate(&mut self, etag: Etag, item: &Value, now: i64, steps_left: &mut u64) {
+        let now_ms = milliseconds(now);
         let steps_max = CONDITION_STEPS_MAX.min(*steps_left);
         let (holds, steps) = match self.condition.evaluate(item, now_ms, steps_max) {
             Ok(ConditionOutcome::Done { holds, steps }) => (Ok(holds), steps),
@@ -63,8 +66,13 @@ impl Guard {
         self.verdict = Some(Verdict { etag, holds, steps });
     }
 
-    /// Whether the verdict is about another version than this one, and the actor's budget is too small to find out by itself.
-    fn is_stale(&self, etag: Option<Etag>) -> bool {
+    pub fn has_verdict(&self) -> bool {
+        self.verdict.is_some()
+    }
+
+    /// Returns whether the verdict is about another version than this one, and the actor's budget is
+    /// too small to find out by itself.
+    pub fn is_stale(&self, etag: Option<Etag>) -> bool {
         self.verdict.as_ref().is_some_and(|verdict| {
             verdict.steps > ACTOR_CONDITION_STEPS_MAX
                 && etag.is_some_and(|etag| verdict.etag != etag)
@@ -125,62 +133,4 @@ fn retry_with() -> Error {
         ErrorKind::RetryWith,
         "the item was written again and again while the condition of the patch was evaluated; try again, or narrow the condition",
     )
-}
-
-fn guard_of(operation: &mut Operation) -> Option<&mut Guard> {
-    match &mut operation.action {
-        Action::Patch { guard, .. } => guard.as_deref_mut(),
-        _ => None,
-    }
-}
-
-/// Whether some operation has a condition.
-pub fn any(operations: &[Operation]) -> bool {
-    let guarded = |one: &Operation| matches!(&one.action, Action::Patch { guard: Some(_), .. });
-    operations.iter().any(guarded)
-}
-
-/// Evaluates the conditions of a request against what is committed. Not for an event loop or an actor: it may take a tenth of a second.
-pub fn judge(view: &ShardView, place: &[u8], operations: &mut [Operation]) {
-    let now_ms = milliseconds(view.clock.now());
-    let mut steps_left = REQUEST_CONDITION_STEPS_MAX;
-    let mut written = HashSet::new();
-    for operation in operations {
-        let id = operation.id.clone();
-        let own = written.contains(&id);
-        if let Some(guard) = guard_of(operation) {
-            guard.verdict = None;
-            guard.follows_own_write = own;
-        }
-        // What the request itself writes before is not committed yet.
-        if !own
-            && let Some(guard) = guard_of(operation)
-            && let Ok(read) = view.read(place, &id, None)
-            && let (Some(etag), Some(body)) = (read.etag, read.body)
-            && let Ok(object) = json::parse_object(&body)
-        {
-            guard.evaluate(etag, &Value::Object(object), now_ms, &mut steps_left);
-        }
-        match &operation.action {
-            Action::Read => {}
-            Action::Create(draft) | Action::Upsert(draft) | Action::Replace(draft) => {
-                written.insert(draft.item.id.clone());
-                written.insert(id);
-            }
-            Action::Patch { .. } | Action::Delete => {
-                written.insert(id);
-            }
-        }
-    }
-}
-
-/// Whether a verdict is about a version that is not the newest one any more, so that the request should be judged again. `etag_of` has the
-/// etag of the newest version of an item.
-pub fn is_stale(operations: &[Operation], etag_of: impl Fn(&str) -> Option<Etag>) -> bool {
-    operations.iter().any(|operation| match &operation.action {
-        Action::Patch {
-            guard: Some(guard), ..
-        } if guard.verdict.is_some() => guard.is_stale(etag_of(&operation.id)),
-        _ => false,
-    })
 }

@@ -1,6 +1,7 @@
-//! How far the node's engines had come, kept where no WAL is: a WAL that is missing or short at
-//! the next start is noticed. One small file for all engines, written once a second while
-//! anything changes and at a clean stop. What it holds was durable before it was written.
+//! The last sequence numbers of the node's engines, recorded outside their folders: a WAL that is
+//! missing or short at the next start is noticed. One small file for all engines, written once a
+//! second while anything changes and at a clean stop. What it holds was durable before it was
+//! written.
 
 use std::{
     collections::BTreeMap,
@@ -20,6 +21,7 @@ use super::{
     identity::Identity,
 };
 
+/// The name that the file has had from the first format on.
 const FILE: &str = "watermarks";
 const MAGIC: Magic = *b"BOLIDEW1";
 
@@ -45,7 +47,7 @@ struct Followed {
     durable: Arc<AtomicU64>,
 }
 
-pub struct Watermarks {
+pub struct RecordedSequences {
     path: PathBuf,
     /// Why nothing is known at this start that was recorded before.
     lost: Option<String>,
@@ -60,7 +62,7 @@ struct Inner {
     failing: bool,
 }
 
-impl Watermarks {
+impl RecordedSequences {
     /// Reads what was recorded. A file that cannot be read is no reason not to start: it holds
     /// nothing that cannot be told from the shards, if those are whole. See [`Self::lost`].
     pub fn open(data: &Path) -> Arc<Self> {
@@ -96,7 +98,7 @@ impl Watermarks {
         find(data).map(drop)
     }
 
-    /// Why nothing was known at this start, if something should have been.
+    /// Returns why nothing was known at this start, if something should have been.
     pub fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }
@@ -105,12 +107,12 @@ impl Watermarks {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The version of the catalog that was in force at last.
+    /// Returns the version of the catalog that was in effect at last.
     pub fn catalog(&self) -> u64 {
         self.inner().recorded.catalog
     }
 
-    /// The last sequence number that an engine is known to have had durably.
+    /// Returns the last sequence number that an engine is known to have had durably.
     pub fn sequence(&self, folder: &str, incarnation: u64) -> u64 {
         let inner = self.inner();
         let mark = inner.recorded.engines.get(folder);
@@ -155,7 +157,7 @@ impl Watermarks {
                 inner.failing = false;
             }
             Err(failure) if !inner.failing => {
-                error!(%failure, "how far the shards are cannot be recorded");
+                error!(%failure, "sequence numbers cannot be recorded");
                 inner.failing = true;
             }
             Err(_) => {}
@@ -189,20 +191,23 @@ mod tests {
     #[test]
     fn what_was_recorded_is_known_at_the_next_start_to_the_same_incarnation_only() {
         let data = tempfile::tempdir().unwrap();
-        let marks = Watermarks::open(data.path());
+        let marks = RecordedSequences::open(data.path());
         let durable = Arc::new(AtomicU64::new(5));
         marks.follow("shards/a-0", 7, Arc::clone(&durable));
         marks.record(3);
         durable.store(9, Ordering::Release);
         marks.record(2);
-        let later = Watermarks::open(data.path());
+        let later = RecordedSequences::open(data.path());
         assert_eq!(later.catalog(), 3);
         assert_eq!(later.sequence("shards/a-0", 7), 9);
         assert_eq!(later.sequence("shards/a-0", 8), 0);
         assert_eq!(later.sequence("shards/a-1", 7), 0);
         later.forget("shards/a-0");
         later.record(4);
-        assert_eq!(Watermarks::open(data.path()).sequence("shards/a-0", 7), 0);
+        assert_eq!(
+            RecordedSequences::open(data.path()).sequence("shards/a-0", 7),
+            0
+        );
     }
 
     #[test]
@@ -210,24 +215,24 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let data = data.path();
         // A new folder has none.
-        assert_eq!(Watermarks::open(data).lost(), None);
-        Watermarks::begin(data).unwrap();
+        assert_eq!(RecordedSequences::open(data).lost(), None);
+        RecordedSequences::begin(data).unwrap();
         let identity = Identity {
             format: 3,
             folder: [7; 16],
             member: None,
         };
         identity.write(data).unwrap();
-        assert_eq!(Watermarks::open(data).lost(), None);
-        Watermarks::open(data).record(3);
+        assert_eq!(RecordedSequences::open(data).lost(), None);
+        RecordedSequences::open(data).record(3);
         // A start after a crash must not begin anew.
-        Watermarks::begin(data).unwrap();
-        assert_eq!(Watermarks::open(data).catalog(), 3);
+        RecordedSequences::begin(data).unwrap();
+        assert_eq!(RecordedSequences::open(data).catalog(), 3);
         std::fs::write(data.join(FILE), b"garbage").unwrap();
         let is_lost = |why: &str| {
-            let failure = Watermarks::verify(data).unwrap_err().to_string();
+            let failure = RecordedSequences::verify(data).unwrap_err().to_string();
             assert!(failure.contains(why), "{failure}");
-            let marks = Watermarks::open(data);
+            let marks = RecordedSequences::open(data);
             assert_eq!((marks.catalog(), marks.lost()), (0, Some(&*failure)));
         };
         is_lost("too short");

@@ -1,15 +1,15 @@
 //! What is overdue is what has expired and is not purged, from either lane, whatever the default was meanwhile.
 
 use super::bench::{Bench, Want, after, item, item_with_ttl};
-use crate::{
-    model::ttl::DefaultTtl,
-    shard::overdue::{Overdue, overdue},
-};
+use crate::{expiry::Backlog, model::ttl::DefaultTtl};
 
 /// How many are overdue, and since how many seconds.
 fn told(bench: &Bench) -> (usize, Option<i64>) {
-    let Overdue { items, oldest_due } = overdue(&bench.view).expect("a count");
-    (items, oldest_due.map(|due| bench.clock.now() - due))
+    let Backlog {
+        items,
+        oldest_expiry,
+    } = bench.view.expiry_backlog().expect("a count");
+    (items, oldest_expiry.map(|due| bench.clock.now() - due))
 }
 
 fn create(bench: &mut Bench, body: serde_json::Value) {
@@ -54,11 +54,11 @@ fn a_slice_tells_how_many_fell_due_in_which_second() {
     create(&mut bench, item("third"));
     create(&mut bench, item_with_ttl("fourth", 3));
     bench.wait(20);
-    let slice = super::purging::take_slice(&bench, crate::shard::command::LaneCursors::START);
+    let slice = super::purging::take_slice(&bench, crate::expiry::lanes::LaneCursors::START);
     let now = bench.clock.now();
     let ago: Vec<(i64, usize)> = slice
         .purge
-        .due
+        .expired
         .iter()
         .map(|(due, items)| (now - due, *items))
         .collect();

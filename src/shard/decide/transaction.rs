@@ -3,15 +3,9 @@
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::{
-    command::{Change, Superseded},
-    facts::ShardFacts,
-    guard::Guard,
-    indexing::{Indexing, Version},
-    overlay::Overlay,
-    weight::Weight,
-};
+use super::{guard::Guard, weight::Weight};
 use crate::{
+    expiry::ExpiryRules,
     index::{DraftTerms, Indexer},
     model::{
         charge,
@@ -22,7 +16,12 @@ use crate::{
         patch::Patch,
         path::PropertyPath,
         rid,
-        ttl::ExpiryRules,
+    },
+    shard::state::{
+        command::{Change, Superseded},
+        facts::ShardFacts,
+        indexing::{Indexing, Version},
+        overlay::Overlay,
     },
     store::{
         Engine, EngineError,
@@ -213,7 +212,7 @@ impl Transaction<'_> {
         }
         Ok(Superseded {
             position: stored.header.position,
-            own_due: stored.header.ttl.own_due(stored.header.ts),
+            own_due: stored.header.ttl.own_expiry(stored.header.ts),
             fingerprints,
             size: stored.size() as u32,
         })

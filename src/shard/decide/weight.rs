@@ -1,12 +1,12 @@
 //! The weight of a transaction, bounded while it is decided: one Raft log entry carries it whole.
 
-use super::command::Change;
 use crate::{
     cluster::ENTRY_BYTES_MAX,
     model::{
         error::{Error, ErrorKind, Result},
         item::ITEM_BYTES_MAX,
     },
+    shard::state::command::Change,
 };
 
 /// Bytes of the items that a transaction writes, counted after its patches: as much as a request body holds.

@@ -4,17 +4,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     command::{
-        Change, Clearing, Command, IndexChanges, IndexSlice, LaneCursors, NewIndex, Purge,
-        Superseded,
+        Change, Command, IndexChanges, IndexSlice, NewIndex, Purge, RangeCleanup, Superseded,
     },
     generation::IndexState,
     indexing::encode_policy,
-    parting,
+    split_mark,
 };
 use crate::{
+    expiry::{ExpiryRules, lanes::LaneCursors},
     model::{
         indexing_policy::IndexingPolicy,
-        ttl::{DefaultTtl, ExpiryRules, ItemTtl},
+        ttl::{DefaultTtl, ItemTtl},
     },
     store::{
         Batch, Engine, EngineError,
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// What a shard remembers besides its documents; stored with every group of commands.
+/// The state of a shard besides its documents; stored with every group of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardState {
     /// Of the last transaction.
@@ -69,7 +69,7 @@ impl ShardState {
         self
     }
 
-    /// What the engine holds; `None` when the shard is new.
+    /// Returns the state that the engine holds; `None` when the shard is new.
     pub fn load(engine: &Engine) -> Result<Option<Self>, EngineError> {
         let Some(bytes) = engine.get(keys::STATE)? else {
             return Ok(None);
@@ -84,7 +84,10 @@ impl ShardState {
         batch.put(keys::STATE, bytes);
     }
 
-    pub fn apply(&mut self, command: &Command, batch: &mut Batch) {
+    /// Applies a command. An error means that going on would corrupt data: the batch must not be
+    /// written, and the shard must stop.
+    pub fn apply(&mut self, command: &Command, batch: &mut Batch) -> Result<(), EngineError> {
+        self.check_order(command)?;
         for (index, change) in command.changes.iter().enumerate() {
             // A transaction has at most a hundred operations.
             let position = Position {
@@ -102,7 +105,7 @@ impl ShardState {
                     if let Some(previous) = previous {
                         self.remove(key, *place_bytes, previous, batch);
                     }
-                    self.put(key, *place_bytes, value, position, index, batch);
+                    self.put(key, *place_bytes, value, position, index, batch)?;
                 }
                 Change::Delete {
                     key,
@@ -117,9 +120,7 @@ impl ShardState {
                         batch.delete(keys::resource(index.ordinal));
                     }
                 }
-                Change::SetDefaultTtl(default) => {
-                    self.rules = self.rules.with_default(*default, command.ts)
-                }
+                Change::SetDefaultTtl(default) => self.set_default(*default, command.ts)?,
                 Change::BeginIndex(new) => self.begin_index(new, command.lsn, batch),
                 Change::FillIndex(slice) => self.fill_index(slice, batch),
                 Change::DropRetiredIndex => {
@@ -133,38 +134,72 @@ impl ShardState {
                     self.index.forget_retired();
                 }
                 Change::Check(_) => {}
-                Change::Split(cut) => parting::mark(cut, batch),
+                Change::Split(cut) => split_mark::mark(cut, batch),
             }
         }
         self.lsn = command.lsn;
-        self.ts = self.ts.max(command.ts);
+        self.ts = command.ts;
+        Ok(())
     }
 
-    pub fn purge(&mut self, purge: &Purge, batch: &mut Batch) {
+    /// Fails unless a command comes after all before it: the feed and the inherit lane rest on
+    /// that order.
+    fn check_order(&self, command: &Command) -> Result<(), EngineError> {
+        match command.lsn > self.lsn && command.ts >= self.ts {
+            true => Ok(()),
+            false => Err(EngineError::Damaged(format!(
+                "transaction {} of second {} comes after {} of second {}",
+                command.lsn, command.ts, self.lsn, self.ts
+            ))),
+        }
+    }
+
+    /// Changes the default. A watermark that goes back would bring expired items back.
+    fn set_default(&mut self, default: DefaultTtl, ts: i64) -> Result<(), EngineError> {
+        let rules = self.rules.with_default(default, ts);
+        if !rules.watermarks().is_at_least(&self.rules.watermarks()) {
+            return Err(EngineError::Damaged(format!(
+                "expiry watermarks go back from {:?} to {rules:?}",
+                self.rules
+            )));
+        }
+        self.rules = rules;
+        Ok(())
+    }
+
+    /// Applies a purge. An error means as much as one of [`Self::apply`].
+    pub fn purge(&mut self, purge: &Purge, batch: &mut Batch) -> Result<(), EngineError> {
         for expired in &purge.versions {
             self.remove(&expired.key, expired.place_bytes, &expired.version, batch);
             batch.delete(&expired.key);
         }
         if let Some(cursors) = purge.cursors {
+            if !cursors.is_at_least(&self.cursors) {
+                return Err(EngineError::Damaged(format!(
+                    "purge cursors go back from {:?} to {cursors:?}",
+                    self.cursors
+                )));
+            }
             self.cursors = cursors;
         }
         self.dead_bytes = self.dead_bytes.saturating_sub(purge.rewritten_bytes);
-        self.clear(&purge.clearing, batch);
+        self.clean_up(&purge.cleanup, batch);
+        Ok(())
     }
 
     /// Removes what belongs to the shard's sibling.
-    fn clear(&mut self, clearing: &Clearing, batch: &mut Batch) {
-        for foreign in &clearing.versions {
+    fn clean_up(&mut self, cleanup: &RangeCleanup, batch: &mut Batch) {
+        for foreign in &cleanup.versions {
             self.remove(&foreign.key, foreign.place_bytes, &foreign.version, batch);
             batch.delete(&foreign.key);
             change_index(&foreign.index, None, batch);
             batch.delete(keys::resource(foreign.index.ordinal));
         }
-        if let Some(cursor) = &clearing.cursor {
-            batch.put(keys::HERITAGE, cursor);
+        if let Some(cursor) = &cleanup.cursor {
+            batch.put(keys::CLEANUP, cursor);
         }
-        if clearing.ends {
-            batch.delete(keys::HERITAGE);
+        if cleanup.ends {
+            batch.delete(keys::CLEANUP);
         }
     }
 
@@ -176,11 +211,12 @@ impl ShardState {
         position: Position,
         index: &IndexChanges,
         batch: &mut Batch,
-    ) {
-        let Some(stored) = Stored::decode(value) else {
-            debug_assert!(false, "a command carries a document that we encoded");
-            return;
+    ) -> Result<(), EngineError> {
+        let undecodable = || {
+            let lsn = position.lsn;
+            EngineError::Damaged(format!("transaction {lsn} carries no stored document"))
         };
+        let stored = Stored::decode(value).ok_or_else(undecodable)?;
         let header = &stored.header;
         let version = VersionRef {
             ts: header.ts,
@@ -193,7 +229,7 @@ impl ShardState {
         let reference = version.encode();
         batch.put(key, value);
         batch.put(keys::feed(position), &reference);
-        if let Some(due) = header.ttl.own_due(header.ts) {
+        if let Some(due) = header.ttl.own_expiry(header.ts) {
             batch.put(keys::own_lane(due, position), &reference);
         }
         for fingerprint in stored.fingerprints() {
@@ -209,6 +245,7 @@ impl ShardState {
         self.documents += 1;
         self.bytes += value.len() as u64;
         self.next_ordinal = self.next_ordinal.max(header.ordinal + 1);
+        Ok(())
     }
 
     fn begin_index(&mut self, new: &NewIndex, lsn: u64, batch: &mut Batch) {
@@ -282,5 +319,97 @@ fn change_index(changes: &IndexChanges, facts: Option<(i64, ItemTtl)>, batch: &m
 fn drop_generation(number: u16, batch: &mut Batch) {
     for (from, to) in keys::generation_ranges(number) {
         batch.delete_range(from, to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::{
+        model::item::Etag,
+        store::document::{self, Header},
+    };
+
+    fn state() -> ShardState {
+        ShardState {
+            lsn: 7,
+            ts: 100,
+            ..ShardState::new(1, DefaultTtl::Off)
+        }
+    }
+
+    fn command(lsn: u64, ts: i64, changes: Vec<Change>) -> Command {
+        Command { lsn, ts, changes }
+    }
+
+    /// Applies a command; what is wrong with it, and whether the state is as before.
+    fn refusal(command: &Command) -> (String, bool) {
+        let (mut after, mut batch) = (state(), Batch::default());
+        let failure = after.apply(command, &mut batch).expect_err("refused");
+        assert!(matches!(failure, EngineError::Damaged(_)), "{failure:?}");
+        (failure.to_string(), after == state())
+    }
+
+    #[test]
+    fn transactions_and_their_seconds_never_go_back() {
+        for (lsn, ts) in [(7, 100), (6, 101), (8, 99)] {
+            let (failure, is_unchanged) = refusal(&command(lsn, ts, Vec::new()));
+            assert!(failure.contains("comes after 7 of second 100"), "{failure}");
+            assert!(is_unchanged);
+        }
+        let mut after = state();
+        let next = command(8, 100, Vec::new());
+        after.apply(&next, &mut Batch::default()).expect("applied");
+        assert_eq!((after.lsn, after.ts), (8, 100));
+    }
+
+    #[test]
+    fn a_document_that_does_not_decode_is_no_silently_lost_write() {
+        let put = |value: Vec<u8>| Change::Put {
+            key: Bytes::from_static(b"dplace-id"),
+            place_bytes: 5,
+            value: value.into(),
+            previous: None,
+            index: IndexChanges::default(),
+        };
+        let (failure, is_unchanged) = refusal(&command(8, 100, vec![put(b"garbage".to_vec())]));
+        assert!(failure.contains("transaction 8"), "{failure}");
+        assert!(is_unchanged);
+
+        let mut whole = Vec::new();
+        let header = Header {
+            ts: 100,
+            ttl: ItemTtl::Inherit,
+            position: Position { lsn: 8, index: 0 },
+            ordinal: 1,
+            etag: Etag::from_bytes([7; 16]),
+        };
+        document::begin(&mut whole, &header, &[]);
+        let mut after = state();
+        let create = command(8, 100, vec![put(whole)]);
+        after
+            .apply(&create, &mut Batch::default())
+            .expect("applied");
+        assert_eq!(after.documents, 1);
+    }
+
+    #[test]
+    fn purge_cursors_never_go_back() {
+        let at = |lsn| LaneCursors {
+            inherit: Position { lsn, index: 0 },
+            ..LaneCursors::START
+        };
+        let purge = |lsn| Purge {
+            cursors: Some(at(lsn)),
+            ..Purge::default()
+        };
+        let (mut state, mut batch) = (state(), Batch::default());
+        state.purge(&purge(5), &mut batch).expect("forward");
+        state.purge(&purge(5), &mut batch).expect("no step");
+        let failure = state.purge(&purge(4), &mut batch).expect_err("back");
+        assert!(failure.to_string().contains("cursors go back"), "{failure}");
+        assert_eq!(state.cursors, at(5));
     }
 }
