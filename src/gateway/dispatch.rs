@@ -32,7 +32,8 @@ use crate::{
         consistency::Consistency,
         error::{Error, ErrorKind, Result},
     },
-    router::{ContainerRoute, Router, RoutingTable, query::QueryRoom},
+    query::QueryScheduler,
+    router::{ContainerRoute, Router, RoutingTable},
     server::{Answer, ByteBudget, Handler, RequestBody, Reserved},
     shard::host::Openings,
     telemetry::{
@@ -60,7 +61,7 @@ pub struct Shared {
     /// In a cluster: what this node cannot answer goes to others.
     pub member: Option<Arc<Member>>,
     /// What all queries of the node share.
-    pub queries: Arc<QueryRoom>,
+    pub queries: Arc<QueryScheduler>,
     pub bodies: BodyBounds,
     /// Bytes of large answers that their clients have not taken yet.
     pub unsent: Arc<ByteBudget>,
@@ -70,8 +71,8 @@ pub struct Shared {
 pub struct Worker {
     pub shared: Arc<Shared>,
     pub router: Addr<Router>,
-    /// What the router's queries share with those that never get to it.
-    pub queries: Arc<QueryRoom>,
+    /// What all queries of the node share.
+    pub queries: Arc<QueryScheduler>,
     /// Where it listens, for clients that do not say how they have reached it.
     pub address: String,
     pub in_flight: InFlight,
@@ -322,7 +323,9 @@ pub(super) async fn carry_out(
         O::UpsertItem(target) => Box::pin(items::create(call, target, true, payload)).await,
         O::Batch(Target { db, coll }) => Box::pin(batch::batch(call, db, coll, payload)).await,
         O::QueryItems(Target { db, coll }) => Box::pin(query::query(call, db, coll, payload)).await,
-        O::PlanQuery(Target { db, coll }) => Box::pin(query::plan(call, db, coll, payload)).await,
+        O::PlanQuery(Target { db, coll }) => {
+            Box::pin(query::sdk_plan(call, db, coll, payload)).await
+        }
         O::ReadFeed(Target { db, coll }) => Box::pin(feeds::read(call, db, coll)).await,
         O::ReadChangeFeed(Target { db, coll }) => Box::pin(feeds::changes(call, db, coll)).await,
         O::DeletePartition(Target { db, coll }) => {

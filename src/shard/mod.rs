@@ -6,10 +6,12 @@
 //! answers them on the caller's thread from what is committed.
 
 pub mod actor;
+pub mod aggregate_cache;
 pub mod answer;
 pub mod check;
 pub mod command;
 pub mod commit;
+pub mod document_cache;
 pub mod facts;
 pub mod feed;
 pub mod freshness;
@@ -21,6 +23,7 @@ pub mod host;
 pub mod index_work;
 pub mod indexing;
 mod intake;
+pub mod key_cache;
 mod leadership;
 pub mod overdue;
 pub mod overlay;
@@ -28,22 +31,18 @@ mod parting;
 pub mod progress;
 pub mod purge;
 mod purge_work;
-mod recent;
 mod reconcile;
 pub mod reindex;
 pub mod replica;
-pub mod select;
 pub mod split;
 mod split_work;
 pub mod state;
-mod sums;
 pub mod suspect;
 pub mod transaction;
 pub mod view;
 mod weight;
-mod whereabouts;
 
-pub use recent::set_bytes_max as set_recent_documents_bytes_max;
+pub use document_cache::set_bytes_max as set_document_cache_bytes_max;
 
 #[cfg(test)]
 mod tests;

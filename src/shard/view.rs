@@ -10,16 +10,16 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
 
 use super::{
+    aggregate_cache::AggregateCache,
     command::Command,
+    document_cache::DocumentCache,
     facts::ShardFacts,
     generation::IndexState,
     indexing::LiveIndex,
     intake::Intake,
-    recent::Recent,
+    key_cache::KeyCache,
     state::ShardState,
-    sums::Sums,
     transaction::{self, Done},
-    whereabouts::Whereabouts,
 };
 use crate::{
     clock::Clock,
@@ -56,12 +56,9 @@ pub struct ShardView {
     live_indexes: ArcSwap<Vec<Arc<LiveIndex>>>,
     /// Where requests wait for the actor.
     pub(super) intake: Intake,
-    /// What stretches of the index come to.
-    pub(super) sums: Sums,
-    /// Where items are that queries have found.
-    pub(super) whereabouts: Whereabouts,
-    /// Documents that queries have found.
-    pub(super) recent: Recent,
+    pub aggregate_cache: AggregateCache,
+    pub key_cache: KeyCache,
+    pub document_cache: DocumentCache,
     /// The commit log's own: what is applied, and by which of the shard's owners.
     pub(super) applied: Mutex<Applied>,
 }
@@ -248,9 +245,9 @@ impl ShardView {
             is_cut: AtomicBool::new(false),
             live_indexes: ArcSwap::default(),
             intake: Intake::default(),
-            sums: Sums::default(),
-            recent: Recent::default(),
-            whereabouts: Whereabouts::default(),
+            aggregate_cache: AggregateCache::default(),
+            document_cache: DocumentCache::default(),
+            key_cache: KeyCache::default(),
             applied: Mutex::new(Applied { state, epoch: 0 }),
         }
     }
@@ -331,14 +328,14 @@ impl ShardView {
     /// Commands are about to be handed to the engine: what readers remember of their items is forgotten. One write at a time; `settle_write` with the
     /// number that this returns ends it.
     pub(super) fn begin_write(&self, commands: &[Command]) -> u64 {
-        let number = self.sums.begin(commands);
-        self.recent.begin(commands, number);
+        let number = self.aggregate_cache.begin(commands);
+        self.document_cache.begin(commands, number);
         number
     }
 
     /// A write is in the engine, for all snapshots from now on.
     pub(super) fn settle_write(&self, number: u64) {
-        self.sums.settle(number);
+        self.aggregate_cache.settle(number);
     }
 
     /// Makes a committed state visible.
@@ -588,7 +585,7 @@ pub fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
     one.into_iter().chain(other).min()
 }
 
-pub(super) fn decode<B: AsRef<[u8]>>(bytes: B) -> Result<Stored<B>> {
+pub fn decode<B: AsRef<[u8]>>(bytes: B) -> Result<Stored<B>> {
     Stored::decode(bytes)
         .ok_or_else(|| Error::unavailable("the files are damaged: a stored item cannot be read"))
 }

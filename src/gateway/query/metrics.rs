@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{dispatch::Call, headers, request::flag, respond::Response},
-    router::query::{QueryPage, Work},
-    shard::select::IndexUse,
+    query::{IndexUse, QueryPage, QueryWork},
     sql::Query,
 };
 
@@ -56,7 +55,7 @@ pub fn add(
 }
 
 fn query_metrics(
-    work: &Work,
+    work: &QueryWork,
     (rows, row_bytes): (usize, usize),
     compiled: Duration,
     total: Duration,
@@ -138,10 +137,10 @@ mod tests {
 
     #[test]
     fn all_metrics_are_numbers() {
-        let work = Work {
+        let work = QueryWork {
             read: 4,
             read_bytes: 100,
-            ..Work::default()
+            ..QueryWork::default()
         };
         let text = query_metrics(
             &work,

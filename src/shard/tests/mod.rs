@@ -2,9 +2,11 @@
 //! (`node`: actors on arbiters, as in a running node).
 
 mod actors;
+mod aggregate_cache;
 mod bench;
 mod commits;
 mod damage;
+mod document_cache;
 mod feeds;
 mod guards;
 mod histories;
@@ -16,10 +18,8 @@ mod node;
 mod overdue;
 mod partings;
 mod purging;
-mod recent;
 mod replicas;
 mod splits;
-mod sums;
 mod ttl;
 mod unique_keys;
 mod weights;
