@@ -18,6 +18,7 @@ pub mod memory;
 pub mod model;
 pub mod node;
 pub mod operator;
+pub mod query;
 pub mod router;
 pub mod server;
 pub mod shard;

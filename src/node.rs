@@ -48,12 +48,13 @@ use crate::{
     memory::{self, MemoryBounds},
     model::error::Error,
     output,
-    router::{RoutingTable, query::QueryRoom},
+    query::QueryScheduler,
+    router::RoutingTable,
     server::{ByteBudget, Deadlines, Listening},
     shard::{
         answer,
         host::{Admission, Groups, ShardHost},
-        set_recent_documents_bytes_max,
+        set_document_cache_bytes_max,
     },
     store::{SharedResources, recorded_sequences::RecordedSequences, reserve::Reserve},
     telemetry::{self, Exporter},
@@ -128,7 +129,7 @@ fn bound_memory(settings: &mut Settings) {
     telemetry::queries::limit(memory.bytes);
     bounds.fill_in(settings);
     memory::allocator::tune(&memory);
-    set_recent_documents_bytes_max(bounds.recent_documents);
+    set_document_cache_bytes_max(bounds.recent_documents);
     answer::set_in_flight_bytes_max(bounds.batch_answers);
 }
 
@@ -218,7 +219,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         consistency: server.consistency,
         scheme: server.protocol.scheme(),
         member: member.as_ref().map(|joined| Arc::clone(&joined.member)),
-        queries: Arc::new(QueryRoom::new(
+        queries: Arc::new(QueryScheduler::new(
             settings.limits.query_bytes_max,
             settings.limits.queries_bytes_max,
         )),

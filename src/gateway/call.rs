@@ -19,7 +19,8 @@ use crate::{
         item::EtagCondition,
         json,
     },
-    router::{ContainerRoute, Router, RoutingTable, query::QueryRoom, session::SessionToken},
+    query::QueryScheduler,
+    router::{ContainerRoute, Router, RoutingTable, session::SessionToken},
     server::ByteBudget,
     shard::host::Openings,
     telemetry::requests::{InFlight, Watch},
@@ -44,7 +45,7 @@ pub struct Shared {
     /// In a cluster: what this node cannot answer goes to others.
     pub member: Option<Arc<Member>>,
     /// What all queries of the node share.
-    pub queries: Arc<QueryRoom>,
+    pub queries: Arc<QueryScheduler>,
     pub bodies: BodyBounds,
     /// Bytes of large answers that their clients have not taken yet.
     pub unsent: Arc<ByteBudget>,
@@ -54,8 +55,8 @@ pub struct Shared {
 pub struct Worker {
     pub shared: Arc<Shared>,
     pub router: Addr<Router>,
-    /// What the router's queries share with those that never get to it.
-    pub queries: Arc<QueryRoom>,
+    /// What all queries of the node share.
+    pub queries: Arc<QueryScheduler>,
     /// Where it listens, for clients that do not say how they have reached it.
     pub address: String,
     pub in_flight: InFlight,

@@ -7,7 +7,6 @@ use arc_swap::ArcSwap;
 
 use super::{
     continuation::{KeyContinuation, Resume},
-    query::QueryRoom,
     session::{Served, SessionToken},
     table::{ContainerRoute, RoutingTable},
 };
@@ -28,7 +27,6 @@ use crate::{
 
 pub struct Router {
     pub table: Arc<ArcSwap<RoutingTable>>,
-    pub queries: Arc<QueryRoom>,
 }
 
 impl Actor for Router {
@@ -108,13 +106,13 @@ impl Router {
 
 /// What part of a container a feed or a query covers.
 #[derive(Clone, Debug)]
-pub struct Scope {
+pub struct ContainerScope {
     pub keys: EpkRange,
     /// The client asked this range and no other.
     pub range_id: Option<u32>,
 }
 
-impl Scope {
+impl ContainerScope {
     /// The shards in it, in key order; in the place of one that was split meanwhile what it was split into, unless the client asked for that very range.
     pub fn shards(&self, container: &ContainerRoute) -> Vec<Arc<ShardHandle>> {
         let mut shards = Vec::with_capacity(1);
@@ -163,7 +161,7 @@ pub struct PageBounds {
 #[rtype(result = "Result<Answer<ItemsPage>>")]
 pub struct ReadPage {
     pub container: Arc<ContainerRoute>,
-    pub scope: Scope,
+    pub scope: ContainerScope,
     pub continuation: Option<KeyContinuation>,
     pub bounds: PageBounds,
     pub session: Option<SessionToken>,
@@ -255,7 +253,7 @@ impl ReadPage {
 #[rtype(result = "Result<Answer<FeedPage>>")]
 pub struct ReadChanges {
     pub container: Arc<ContainerRoute>,
-    pub scope: Scope,
+    pub scope: ContainerScope,
     pub start: feed::Start,
     pub bounds: PageBounds,
     pub session: Option<SessionToken>,

@@ -6,34 +6,33 @@
 //! answers them on the caller's thread from what is committed.
 
 pub mod actor;
+pub mod aggregate_cache;
 pub mod check;
 pub mod commit;
 pub mod decide;
+pub mod document_cache;
 pub mod feed;
 pub mod freshness;
 mod groups;
 pub mod host;
 pub mod index_work;
+pub mod key_cache;
 mod leadership;
 mod parting;
 pub mod progress;
 mod purge_work;
-mod recent;
 mod reconcile;
 pub mod replica;
-pub mod select;
 pub mod split;
 mod split_work;
 pub mod state;
-mod sums;
 pub mod suspect;
-mod whereabouts;
 
 pub use commit::view;
 pub use decide::{answer, guard, transaction};
 pub use state::{command, facts, generation, indexing, overlay};
 
-pub use recent::set_bytes_max as set_recent_documents_bytes_max;
+pub use document_cache::set_bytes_max as set_document_cache_bytes_max;
 
 #[cfg(test)]
 mod tests;

@@ -6,13 +6,12 @@
 //! slots, parameters become constants, functions are looked up) → [`program`] → [`eval`] and
 //! [`execute`]. *Undefined* is `None` everywhere, never confused with null.
 //!
-//! Beside that way stand [`plan`] (how a client runs a query on several partitions), [`partition`]
+//! Beside that way stand [`sdk_plan`] (how a client runs a query on several partitions), [`partition`]
 //! (the partition keys a filter allows), [`wanted`] (the properties a query looks at),
 //! [`stored_item`] (reading them) and [`computed`] (the container's computed properties).
 
 pub mod ast;
 mod bind;
-mod brief;
 pub mod compare;
 mod computed;
 mod error;
@@ -25,10 +24,11 @@ mod number;
 mod parsed;
 mod parser;
 mod partition;
-mod plan;
 mod print;
 mod program;
 mod query;
+mod sdk_plan;
+mod short_lookup;
 mod stored_item;
 mod wanted;
 
@@ -38,8 +38,8 @@ pub use eval::{Flow, Guard, parsed_size};
 pub use execute::{Execution, FinishedRow, Partial, TermAggregate, TermResult, compare_keys};
 pub use functions::{Cap, Geometry, Vector};
 pub use partition::PartitionKeys;
-pub use plan::{Features, Plan, plan};
 pub use query::{Condition, ConditionOutcome, ItemRows, OffsetLimit, Query, Row, Shape};
+pub use sdk_plan::{Features, SdkPlan, sdk_plan};
 pub use stored_item::ItemReader;
 pub use wanted::Wanted;
 

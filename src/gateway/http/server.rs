@@ -22,7 +22,6 @@ pub fn rest(listening: Listening, shared: Arc<Shared>) -> io::Result<Server> {
     Server::start(listening, move || {
         let router = Router {
             table: Arc::clone(&shared.table),
-            queries: Arc::clone(&queries),
         }
         .start();
         Worker {
@@ -44,7 +43,6 @@ pub fn for_nodes(mut sent_on: SentOn, shared: Arc<Shared>) {
         let queries = Arc::clone(&shared.queries);
         let router = Router {
             table: Arc::clone(&shared.table),
-            queries: Arc::clone(&queries),
         }
         .start();
         let worker = Arc::new(Worker {

@@ -22,7 +22,7 @@ use crate::{
     },
     router::{
         Answer, ContainerRoute,
-        actor::{PageBounds, ReadChanges, ReadPage, Scope},
+        actor::{ContainerScope, PageBounds, ReadChanges, ReadPage},
         continuation::KeyContinuation,
     },
     shard::feed::Start,
@@ -48,7 +48,7 @@ pub fn page_bounds(call: &Call<'_>) -> Result<PageBounds> {
 }
 
 /// What part of the container the headers name; `None` when they name none.
-pub fn scope(call: &Call<'_>, container: &ContainerRoute) -> Result<Option<Scope>> {
+pub fn scope(call: &Call<'_>, container: &ContainerRoute) -> Result<Option<ContainerScope>> {
     let range = call
         .header(Header::PartitionKeyRangeId)
         .map(|id| named_range(call, container, id))
@@ -69,7 +69,7 @@ pub fn scope(call: &Call<'_>, container: &ContainerRoute) -> Result<Option<Scope
         (None, None) => Ok(None),
         (Some(named), None) => Ok(Some(named)),
         // The range is recomputed from the keys: a client's choice may be out of date.
-        (_, Some(keys)) => Ok(Some(Scope {
+        (_, Some(keys)) => Ok(Some(ContainerScope {
             keys,
             range_id: None,
         })),
@@ -78,10 +78,10 @@ pub fn scope(call: &Call<'_>, container: &ContainerRoute) -> Result<Option<Scope
 
 /// The range of an id. One that was split is gone, except for pages that were begun before: they go on over what it was split into, because not every client that is in the
 /// middle of its pages finds out of a 410.
-fn named_range(call: &Call<'_>, container: &ContainerRoute, id: &str) -> Result<Scope> {
+fn named_range(call: &Call<'_>, container: &ContainerRoute, id: &str) -> Result<ContainerScope> {
     let gone = match container.shard_by_id(id) {
         Ok(shard) => {
-            return Ok(Scope {
+            return Ok(ContainerScope {
                 keys: shard.facts.range.clone(),
                 range_id: Some(shard.facts.range_id),
             });
@@ -90,7 +90,7 @@ fn named_range(call: &Call<'_>, container: &ContainerRoute, id: &str) -> Result<
     };
     let goes_on = call.header(Header::Continuation).is_some() && call.header(Header::AIm).is_none();
     let keys = container.keys_of_split(id).filter(|_| goes_on);
-    keys.map(|keys| Scope {
+    keys.map(|keys| ContainerScope {
         keys,
         range_id: None,
     })
@@ -118,7 +118,7 @@ fn epk_headers(call: &Call<'_>) -> Result<Option<EpkRange>> {
 pub async fn read(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> {
     let container = call.container(db, coll)?;
     items::admit(call, &container)?;
-    let scope = scope(call, &container)?.unwrap_or(Scope {
+    let scope = scope(call, &container)?.unwrap_or(ContainerScope {
         keys: EpkRange::full(),
         range_id: None,
     });
@@ -173,7 +173,7 @@ pub async fn changes(call: &Call<'_>, db: &str, coll: &str) -> Result<Response> 
     items::admit(call, &container)?;
     check_feed_mode(call)?;
     // Where there is one range it need not be named.
-    let only = (container.shards.len() == 1).then(|| Scope {
+    let only = (container.shards.len() == 1).then(|| ContainerScope {
         keys: EpkRange::full(),
         range_id: None,
     });

@@ -24,7 +24,7 @@ use crate::{
     },
     router::{
         Answer, ContainerRoute, Router,
-        actor::{ChangeItems, PageBounds, ReadItem, ReadPage, Scope, off_the_event_loop},
+        actor::{ChangeItems, ContainerScope, PageBounds, ReadItem, ReadPage, off_the_event_loop},
         session::Served,
     },
     shard::{
@@ -192,7 +192,7 @@ pub async fn delete_partition(call: &Call<'_>, db: &str, coll: &str) -> Result<R
     if let Some(Leader::Remote(leader)) = container.shard_of(&place)?.leader() {
         return Err(Error::not_leader(leader));
     }
-    let scope = Scope {
+    let scope = ContainerScope {
         keys: crate::model::epk::EpkRange::point(place.clone()),
         range_id: None,
     };

@@ -106,7 +106,9 @@ pub async fn carry_out(
         O::UpsertItem(target) => Box::pin(items::create(call, target, true, payload)).await,
         O::Batch(Target { db, coll }) => Box::pin(batch::batch(call, db, coll, payload)).await,
         O::QueryItems(Target { db, coll }) => Box::pin(query::query(call, db, coll, payload)).await,
-        O::PlanQuery(Target { db, coll }) => Box::pin(query::plan(call, db, coll, payload)).await,
+        O::PlanQuery(Target { db, coll }) => {
+            Box::pin(query::sdk_plan(call, db, coll, payload)).await
+        }
         O::ReadFeed(Target { db, coll }) => Box::pin(feeds::read(call, db, coll)).await,
         O::ReadChangeFeed(Target { db, coll }) => Box::pin(feeds::changes(call, db, coll)).await,
         O::DeletePartition(Target { db, coll }) => {

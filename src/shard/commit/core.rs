@@ -18,13 +18,13 @@ use crate::{
         ttl::{DefaultTtl, ItemTtl},
     },
     shard::{
-        recent::Recent,
+        aggregate_cache::AggregateCache,
+        document_cache::DocumentCache,
+        key_cache::KeyCache,
         state::{
             ShardState, command::Command, facts::ShardFacts, generation::IndexState,
             indexing::LiveIndex,
         },
-        sums::Sums,
-        whereabouts::Whereabouts,
     },
     store::{Engine, EngineError},
 };
@@ -51,11 +51,11 @@ pub struct ShardCore {
     /// Where requests wait for the actor.
     pub(in crate::shard) write_queue: WriteQueue,
     /// What stretches of the index come to.
-    pub(in crate::shard) sums: Sums,
+    pub aggregate_cache: AggregateCache,
     /// Where items are that queries have found.
-    pub(in crate::shard) whereabouts: Whereabouts,
+    pub key_cache: KeyCache,
     /// Documents that queries have found.
-    pub(in crate::shard) recent: Recent,
+    pub document_cache: DocumentCache,
     /// The commit log's own: what is applied, and by which of the shard's owners.
     pub(in crate::shard) applied: Mutex<Applied>,
 }
@@ -151,9 +151,9 @@ impl ShardCore {
             is_cut: AtomicBool::new(false),
             live_indexes: ArcSwap::default(),
             write_queue: WriteQueue::default(),
-            sums: Sums::default(),
-            recent: Recent::default(),
-            whereabouts: Whereabouts::default(),
+            aggregate_cache: AggregateCache::default(),
+            document_cache: DocumentCache::default(),
+            key_cache: KeyCache::default(),
             applied: Mutex::new(Applied { state, epoch: 0 }),
         }
     }
@@ -235,14 +235,14 @@ impl ShardCore {
     /// Drops what the caches hold of items that these commands are about to change. One write at a
     /// time; `settle_write` with the number that this returns ends it.
     pub(in crate::shard) fn begin_write(&self, commands: &[Command]) -> u64 {
-        let number = self.sums.begin(commands);
-        self.recent.begin(commands, number);
+        let number = self.aggregate_cache.begin(commands);
+        self.document_cache.begin(commands, number);
         number
     }
 
     /// Ends a write: it is in the engine, for all snapshots from now on.
     pub(in crate::shard) fn settle_write(&self, number: u64) {
-        self.sums.settle(number);
+        self.aggregate_cache.settle(number);
     }
 
     /// Makes a committed state visible.

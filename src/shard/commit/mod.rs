@@ -8,7 +8,7 @@ pub mod view;
 pub mod write_queue;
 
 pub use group::{Group, Reply, Waiting};
-pub use log::{CommitLog, OnCommitted, Standalone};
 #[cfg(test)]
 pub(super) use log::commit;
+pub use log::{CommitLog, OnCommitted, Standalone};
 pub(super) use log::{lock, note_purged, poison, take_over};

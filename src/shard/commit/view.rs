@@ -205,7 +205,7 @@ impl ShardView {
     }
 }
 
-pub(in crate::shard) fn decode<B: AsRef<[u8]>>(bytes: B) -> Result<Stored<B>> {
+pub fn decode<B: AsRef<[u8]>>(bytes: B) -> Result<Stored<B>> {
     Stored::decode(bytes)
         .ok_or_else(|| Error::unavailable("the files are damaged: a stored item cannot be read"))
 }

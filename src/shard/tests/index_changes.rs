@@ -9,10 +9,8 @@ use super::{
 };
 use crate::{
     model::{epk::EpkRange, indexing_policy::IndexingPolicy, ttl::DefaultTtl},
-    shard::{
-        decide::reindex::LAZY_LAG_TRANSACTIONS_MAX,
-        select::{Ask, Candidates, IndexUse, from_index},
-    },
+    query::{Candidates, IndexUse, ScanRequest, aggregate_from_index},
+    shard::decide::reindex::LAZY_LAG_TRANSACTIONS_MAX,
     sql::{ComputedProperties, Query},
 };
 
@@ -27,7 +25,7 @@ fn numbered(id: usize, n: i64) -> Want {
 fn count(bench: &Bench, text: &str) -> Option<u64> {
     let query = Query::parse(text, &[]).expect("parses");
     let ask = whole(&query);
-    let answer = from_index(&bench.view, &ask).expect("readable")?;
+    let answer = aggregate_from_index(&bench.view, &ask).expect("readable")?;
     let mut execution = query.start();
     execution.absorb(answer.partial).expect("its own");
     execution.finish().expect("finishes")[0].as_u64()
@@ -231,7 +229,7 @@ fn without_an_index_a_client_must_allow_a_scan() {
             .all(|key| !matches!(key.first(), Some(b'i' | b'r' | b's')))
     );
     let query = Query::parse("SELECT * FROM c", &[]).expect("parses");
-    let mut ask = Ask {
+    let mut ask = ScanRequest {
         scan_allowed: false,
         ..whole(&query)
     };
@@ -428,7 +426,7 @@ fn an_order_by_several_columns_needs_its_composite_index() {
     let mut bench = Bench::with_index(DefaultTtl::Off, &IndexingPolicy::default());
     bench.run(numbered(1, 1)).expect("created");
     let query = Query::parse("SELECT * FROM c ORDER BY c.g, c.n", &[]).expect("parses");
-    let ask = Ask {
+    let ask = ScanRequest {
         scan_allowed: false,
         ..whole(&query)
     };

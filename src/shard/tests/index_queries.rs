@@ -12,10 +12,11 @@ use crate::{
         indexing_policy::{IndexingMode, IndexingPolicy, PathKey},
         ttl::DefaultTtl,
     },
-    shard::{
-        select::{Ask, Budget, Candidates, EAGER, ResumePoint, Step, from_index},
-        view::Page,
+    query::{
+        Candidates, EAGER, RESUME_BYTES_MAX, ResumePoint, ScanBudget, ScanRequest, ScanStep,
+        aggregate_from_index,
     },
+    shard::view::Page,
     sql::{Query, compare_ordering},
 };
 
@@ -23,7 +24,7 @@ const SHARDS: u64 = 40;
 const QUERIES_PER_SHARD: usize = 120;
 const WRITES_PER_SHARD: usize = 90;
 
-const UNLIMITED: Budget = Budget {
+const UNLIMITED: ScanBudget = ScanBudget {
     entries_max: usize::MAX,
     deadline: None,
 };
@@ -31,8 +32,8 @@ const UNLIMITED: Budget = Budget {
 static ALL_KEYS: LazyLock<EpkRange> = LazyLock::new(EpkRange::full);
 
 /// A query over the whole shard, in one go, scans allowed.
-pub fn whole(query: &Query) -> Ask<'_> {
-    Ask {
+pub fn whole(query: &Query) -> ScanRequest<'_> {
+    ScanRequest {
         query,
         keys: &ALL_KEYS,
         resume: None,
@@ -426,12 +427,12 @@ pub fn selected(
     let mut found = Vec::new();
     let mut resume: Option<ResumePoint> = None;
     loop {
-        let ask = Ask {
+        let ask = ScanRequest {
             query,
             keys,
             resume: resume.as_ref(),
             scan_allowed: true,
-            budget: Budget {
+            budget: ScanBudget {
                 entries_max: if pages {
                     random.random_range(1..30)
                 } else {
@@ -444,9 +445,9 @@ pub fn selected(
         let mut first = true;
         resume = loop {
             match candidates.next().expect("readable") {
-                Step::End => return (found, candidates.is_ordered()),
-                Step::Paused => break Some(candidates.resume_at()),
-                Step::Item(item) => {
+                ScanStep::End => return (found, candidates.is_ordered()),
+                ScanStep::Paused => break Some(candidates.resume_at()),
+                ScanStep::Item(item) => {
                     let (body, matches) = (item.body.to_vec(), item.matches);
                     let item: Value = serde_json::from_slice(&body).expect("JSON");
                     assert!(
@@ -473,7 +474,7 @@ pub fn selected(
                         } else {
                             candidates.resume_after()
                         };
-                        assert!(point.as_bytes().len() <= crate::shard::select::RESUME_BYTES_MAX);
+                        assert!(point.as_bytes().len() <= RESUME_BYTES_MAX);
                         break Some(ResumePoint::from_bytes(point.as_bytes().to_vec()));
                     }
                 }
@@ -598,17 +599,17 @@ fn check_aggregate(bench: &Bench, random: &mut StdRng) -> bool {
     let mut execution = query.start();
     let mut resume = None;
     loop {
-        let ask = Ask {
+        let ask = ScanRequest {
             query: &query,
             keys: &EpkRange::full(),
             resume: resume.as_ref(),
             scan_allowed: true,
-            budget: Budget {
+            budget: ScanBudget {
                 entries_max: random.random_range(1..40),
                 deadline: None,
             },
         };
-        let Some(answer) = from_index(&bench.view, &ask).expect("readable") else {
+        let Some(answer) = aggregate_from_index(&bench.view, &ask).expect("readable") else {
             assert!(resume.is_none(), "{text}: an answer is given to its end");
             return false;
         };

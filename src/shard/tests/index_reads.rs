@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     model::{indexing_policy::IndexingPolicy, ttl::DefaultTtl},
-    shard::select::{Ask, Candidates, Step, from_index},
+    query::{Candidates, ScanRequest, ScanStep, aggregate_from_index},
     sql::Query,
 };
 
@@ -44,11 +44,11 @@ struct Asked {
 /// Runs a query as the router does: from the index alone where that is enough; in order only as far as TOP asks.
 fn ask(bench: &Bench, text: &str, parameters: &[(String, Value)]) -> Asked {
     let query = Query::parse(text, parameters).unwrap_or_else(|error| panic!("{text}: {error}"));
-    let ask = Ask {
+    let ask = ScanRequest {
         scan_allowed: false,
         ..whole(&query)
     };
-    if let Some(answer) = from_index(&bench.view, &ask).expect("readable") {
+    if let Some(answer) = aggregate_from_index(&bench.view, &ask).expect("readable") {
         assert!(answer.resume.is_none());
         return Asked { rows: 1, read: 0 };
     }
@@ -58,7 +58,7 @@ fn ask(bench: &Bench, text: &str, parameters: &[(String, Value)]) -> Asked {
         _ => usize::MAX,
     };
     let mut asked = Asked { rows: 0, read: 0 };
-    while let Step::Item(item) = candidates.next().expect("readable") {
+    while let ScanStep::Item(item) = candidates.next().expect("readable") {
         asked.read += 1;
         let item: Value = serde_json::from_slice(item.body).expect("JSON");
         asked.rows += usize::from(query.matches(&item).expect("evaluates"));
@@ -168,11 +168,11 @@ fn aggregates_read_no_items() {
         "SELECT MIN(c.n) AS least, MAX(c.n) AS most, COUNT(1) AS number FROM c",
     ] {
         let query = Query::parse(text, &[]).expect("parses");
-        let ask = Ask {
+        let ask = ScanRequest {
             scan_allowed: false,
             ..whole(&query)
         };
-        let answer = from_index(&bench.view, &ask).expect("readable");
+        let answer = aggregate_from_index(&bench.view, &ask).expect("readable");
         let answer = answer.unwrap_or_else(|| panic!("{text} is answered from the index"));
         let mut execution = query.start();
         execution.absorb(answer.partial).expect("its own");

@@ -2,10 +2,12 @@
 //! (`node`: actors on arbiters, as in a running node).
 
 mod actors;
+mod aggregate_cache;
 mod backlog;
 mod bench;
 mod commits;
 mod damage;
+mod document_cache;
 mod feeds;
 mod guards;
 mod histories;
@@ -16,10 +18,8 @@ mod model;
 mod node;
 mod partings;
 mod purging;
-mod recent;
 mod replicas;
 mod splits;
-mod sums;
 mod ttl;
 mod unique_keys;
 mod weights;

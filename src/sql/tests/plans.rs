@@ -1,9 +1,9 @@
-use crate::sql::{Features, PartitionKeys, Plan, Query, plan};
+use crate::sql::{Features, PartitionKeys, Query, SdkPlan, sdk_plan};
 use serde_json::{Value, json};
 
 fn info(query: &str) -> Value {
     let parameters = [("@n".to_owned(), json!(7))];
-    plan(query, &parameters, &["/key".to_owned()])
+    sdk_plan(query, &parameters, &["/key".to_owned()])
         .unwrap_or_else(|e| panic!("{query}\n{e}"))
         .query_info
 }
@@ -115,11 +115,11 @@ fn needs_are_checked_against_the_client() {
         ("SELECT * FROM c ORDER BY c.x", true, false),
         ("SELECT DISTINCT c.x FROM c", true, false),
     ] {
-        let planned = plan(query, &[], &[]).unwrap();
+        let planned = sdk_plan(query, &[], &[]).unwrap();
         assert_eq!(planned.check(&python).is_ok(), for_python, "{query}");
         assert_eq!(planned.check(&spaced).is_ok(), for_spaced, "{query}");
     }
-    let passed = Plan::as_it_is();
+    let passed = SdkPlan::as_it_is();
     assert!(passed.check(&Features::default()).is_ok());
     assert_eq!(passed.query_info["rewrittenQuery"], "");
 }
@@ -139,7 +139,7 @@ fn what_cannot_be_merged_is_refused() {
             "several partitions",
         ),
     ] {
-        let error = plan(query, &[], &[]).expect_err(query);
+        let error = sdk_plan(query, &[], &[]).expect_err(query);
         assert_eq!(error.status(), 400);
         assert!(error.message.contains(message), "{query}: {error}");
         // Where there is one partition, or the server merges, the query itself runs.
@@ -149,7 +149,7 @@ fn what_cannot_be_merged_is_refused() {
 
 #[test]
 fn the_answer_and_its_keys() {
-    let planned = plan(
+    let planned = sdk_plan(
         "SELECT * FROM c WHERE c.key = 'x'",
         &[],
         &["/key".to_owned()],

@@ -1,7 +1,7 @@
 //! What must hold for every text.
 
 use crate::sql::ast::SelectQuery;
-use crate::sql::{Query, parser, plan};
+use crate::sql::{Query, parser, sdk_plan};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -181,7 +181,7 @@ proptest! {
             let items = [json!({"a": 1, "b": "x", "tags": [1, "y"]}), json!({"a": {"b": null}})];
             let _ = query.execute(items.into_iter());
         }
-        let _ = plan(&text, &parameters, &["/a".to_owned()]);
+        let _ = sdk_plan(&text, &parameters, &["/a".to_owned()]);
     }
 
     #[test]

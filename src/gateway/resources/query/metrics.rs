@@ -14,8 +14,7 @@ use crate::{
         call::Call,
         protocol::{Header, Response},
     },
-    router::query::{QueryPage, Work},
-    shard::select::IndexUse,
+    query::{IndexUse, QueryPage, QueryWork},
     sql::Query,
 };
 
@@ -59,7 +58,7 @@ pub fn add(
 }
 
 fn query_metrics(
-    work: &Work,
+    work: &QueryWork,
     (rows, row_bytes): (usize, usize),
     compiled: Duration,
     total: Duration,
@@ -141,10 +140,10 @@ mod tests {
 
     #[test]
     fn all_metrics_are_numbers() {
-        let work = Work {
+        let work = QueryWork {
             read: 4,
             read_bytes: 100,
-            ..Work::default()
+            ..QueryWork::default()
         };
         let text = query_metrics(
             &work,

@@ -2,7 +2,7 @@
 
 mod metrics;
 mod over_feed;
-mod plan;
+mod sdk_plan;
 
 use std::{sync::Arc, time::Instant};
 
@@ -10,12 +10,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use over_feed::over_feed;
-pub use plan::plan;
+pub use sdk_plan::sdk_plan;
 
-use super::{
-    consistency, feeds,
-    items::{self, gone},
-};
+use super::{consistency, feeds, items};
 use crate::{
     gateway::{
         call::Call,
@@ -32,13 +29,13 @@ use crate::{
         json,
         rid::parse_item_rid,
     },
+    query::{
+        QueryFingerprint, QueryMeter, QueryPage, QueryRequest, QueryToken, RowPosition, key_ranges,
+        one_page,
+    },
     router::{
         Answer, ContainerRoute,
-        actor::{PageBounds, SPLITS_MET_MAX, Scope},
-        query::{
-            Fingerprint, GoOn, Position, Progress, QueryMeter, QueryPage, Run, RunQuery, Token,
-            key_ranges,
-        },
+        actor::{ContainerScope, PageBounds, SPLITS_MET_MAX},
     },
     sql::{ComputedProperties, QUERY_TEXT_BYTES_MAX, Query, Shape},
 };
@@ -75,7 +72,7 @@ struct ResumeFilter {
 }
 
 impl ResumeFilter {
-    fn position(self, query: &Query) -> Result<Position> {
+    fn position(self, query: &Query) -> Result<RowPosition> {
         let columns = query.descending().len();
         if query.shape() != Shape::Ordered || self.value.len() != columns {
             return Err(Error::bad_request(format!(
@@ -108,7 +105,7 @@ impl ResumeFilter {
                 })
             })
             .transpose()?;
-        Ok(Position::resume(keys, ordinal, self.exclude))
+        Ok(RowPosition::resume(keys, ordinal, self.exclude))
     }
 }
 
@@ -185,7 +182,7 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
     let compiled = begun.elapsed();
     let scope = match feeds::scope(call, &container)? {
         Some(scope) => scope,
-        None if names_partition(call) || stays_in_one(&container, &query) => Scope {
+        None if names_partition(call) || stays_in_one(&container, &query) => ContainerScope {
             keys: EpkRange::full(),
             range_id: None,
         },
@@ -193,12 +190,14 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
     };
     let shards = || Ok(scope.shards(&container));
     let readable = consistency::await_readable(call, &container, shards).await?;
-    let run = RunQuery {
+    let run = QueryRequest {
         query: Arc::clone(&query),
         scope,
         token: call
             .header(Header::Continuation)
-            .map(|token| Token::parse(token, Fingerprint::of(container.container.rid, &query)))
+            .map(|token| {
+                QueryToken::parse(token, QueryFingerprint::of(container.container.rid, &query))
+            })
             .transpose()?,
         resume: asked
             .resume
@@ -213,7 +212,7 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
     let Answer {
         value: mut page,
         served,
-    } = run_to_page(call, run).await?;
+    } = run_to_page(run).await?;
     drop(alive);
     readable.settle().await?;
     call.watch.hands_out(page.first_due);
@@ -246,27 +245,19 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
     Ok(response)
 }
 
-/// Many queries are over at once, right here; the others are the router's.
-async fn run_to_page(call: &Call<'_>, request: RunQuery) -> Result<Answer<QueryPage>> {
+/// Runs a query up to its page; begins again where a split cuts it off.
+async fn run_to_page(request: QueryRequest) -> Result<Answer<QueryPage>> {
     // Requests that other connections have sent meanwhile are taken in first, so that their answers can leave together.
     tokio::task::yield_now().await;
     let names_no_range = request.scope.range_id.is_none();
     for _ in 1..SPLITS_MET_MAX {
-        match one_page(call, request.clone()).await {
+        match one_page(request.clone()).await {
             // A split has cut it off: it begins again, in what the range was split into.
             Err(error) if error.kind == ErrorKind::RangeGone && names_no_range => {}
             answered => return answered,
         }
     }
-    one_page(call, request).await
-}
-
-async fn one_page(call: &Call<'_>, request: RunQuery) -> Result<Answer<QueryPage>> {
-    let worker = call.worker;
-    match Run::new(request)?.glance()? {
-        Progress::Page(page) => Ok(*page),
-        Progress::More(run) => worker.router.send(GoOn(run)).await.map_err(gone)?,
-    }
+    one_page(request).await
 }
 
 /// Whether the headers say where the query goes: to one key, or everywhere.
@@ -290,6 +281,6 @@ pub fn cross_partition_disabled() -> Error {
 fn invalid_token(token: &str) -> Error {
     Error::new(
         ErrorKind::BadRequest,
-        format!("Invalid Continuation Token '{}'", json::shorten(token)),
+        format!("Invalid Continuation QueryToken '{}'", json::shorten(token)),
     )
 }

@@ -16,10 +16,8 @@ use crate::{
         },
     },
     model::{charge, error::Result},
-    router::{
-        actor::off_the_event_loop,
-        query::{QueryMeter, Rows},
-    },
+    query::{QueryMeter, Rows},
+    router::actor::off_the_event_loop,
     sql::{ComputedProperties, Guard, Query, Shape},
 };
 
@@ -40,20 +38,20 @@ pub async fn over_feed(
     })?;
     let examined = resources.len();
     let begin = match call.header(Header::Continuation) {
-        None => Place::default(),
-        Some(token) => Place::parse(token).ok_or_else(|| invalid_token(token))?,
+        None => FeedPosition::default(),
+        Some(token) => FeedPosition::parse(token).ok_or_else(|| invalid_token(token))?,
     };
     let bounds = page_bounds(call)?;
     // Small feeds, but a query may make much of them: it is watched, and works elsewhere.
-    let turn = queries.turn(true).await?;
+    let permit = queries.permit(true).await?;
     let all = off_the_event_loop({
         let meter = Arc::clone(&meter);
         move || {
-            meter.begin_turn(Some(turn));
+            meter.begin_slice(Some(permit));
             let guard = Arc::clone(&meter) as Arc<dyn Guard>;
             let all = rows(&query, resources, &begin, &guard)?;
             meter.check_memory(0)?;
-            meter.end_turn();
+            meter.end_slice();
             Ok(all)
         }
     })
@@ -80,14 +78,14 @@ pub async fn over_feed(
 /// Where a page begins: with this row of all, or, of a query whose rows are those of the resources one by one, with this row of the
 /// resource with this id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Place {
+struct FeedPosition {
     row: u64,
     /// Rows handed out, for OFFSET, LIMIT and TOP.
     found: u64,
     id: String,
 }
 
-impl Place {
+impl FeedPosition {
     fn encode(&self) -> String {
         let id = URL_SAFE_NO_PAD.encode(&self.id);
         format!("{}.{}.{id}", self.row, self.found)
@@ -108,9 +106,9 @@ impl Place {
 fn rows(
     query: &Query,
     resources: Vec<Value>,
-    begin: &Place,
+    begin: &FeedPosition,
     guard: &Arc<dyn Guard>,
-) -> Result<Vec<(Value, Place)>> {
+) -> Result<Vec<(Value, FeedPosition)>> {
     let mut all = Vec::new();
     if query.shape() != Shape::Streaming {
         let executed = query.execute_guarded(resources.into_iter(), Arc::clone(guard))?;
@@ -118,9 +116,9 @@ fn rows(
             if row >= begin.row {
                 all.push((
                     value,
-                    Place {
+                    FeedPosition {
                         row,
-                        ..Place::default()
+                        ..FeedPosition::default()
                     },
                 ));
             }
@@ -151,7 +149,7 @@ fn rows(
             }
             if (first..last).contains(&found) {
                 let id = id.clone();
-                all.push((value, Place { row, found, id }));
+                all.push((value, FeedPosition { row, found, id }));
             }
             found += 1;
         }
@@ -191,12 +189,12 @@ mod tests {
             let all = rows(
                 &query,
                 resources(&["a", "b", "c"]),
-                &Place::default(),
+                &FeedPosition::default(),
                 &unwatched(),
             )
             .unwrap();
             let (_, second) = &all[1];
-            let token = Place::parse(&second.encode()).unwrap();
+            let token = FeedPosition::parse(&second.encode()).unwrap();
             assert_eq!(token, *second);
             let rest = rows(
                 &query,
@@ -216,7 +214,7 @@ mod tests {
         let all = rows(
             &query,
             resources(&["a", "b"]),
-            &Place::default(),
+            &FeedPosition::default(),
             &unwatched(),
         )
         .unwrap();
@@ -227,10 +225,10 @@ mod tests {
         let all = rows(
             &query,
             resources(&["a", "b"]),
-            &Place::default(),
+            &FeedPosition::default(),
             &unwatched(),
         )
         .unwrap();
-        assert_eq!(all, [(json!(2), Place::default())]);
+        assert_eq!(all, [(json!(2), FeedPosition::default())]);
     }
 }
