@@ -1,6 +1,6 @@
 //! From a request to its handler: path, signature, verb.
 
-use std::{rc::Rc, sync::Arc};
+use std::{rc::Rc, slice, sync::Arc};
 
 use actix::Addr;
 use arc_swap::ArcSwap;
@@ -248,7 +248,15 @@ async fn open_first(call: &Call<'_>, operation: &Operation<'_>) -> Result<()> {
         // What is missing is said by the operation itself.
         return Ok(());
     };
-    call.worker.shared.openings.wait_for(&route.shards).await
+    let key = match operation.stays_within_key() {
+        true => items::partition_key(call, &route).ok(),
+        false => None,
+    };
+    let shards = match key {
+        Some(key) => slice::from_ref(route.shard_of(&items::place(&route, &key))?),
+        None => &route.shards,
+    };
+    call.worker.shared.openings.wait_for(shards).await
 }
 
 fn operation_of<'a>(request: &Request, path: &'a ResourcePath<'_>) -> Operation<'a> {
