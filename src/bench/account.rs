@@ -266,10 +266,18 @@ pub async fn metrics(endpoint: &Endpoint) -> Result<String> {
 
 /// What a node tells of its shards and of its cluster.
 pub async fn status(endpoint: &Endpoint) -> Result<Value> {
-    let told = health(endpoint, "/status").await?;
-    serde_json::from_slice(&told.body).map_err(|error| {
-        Error::unavailable(format!("the status of {endpoint} is no JSON: {error}"))
-    })
+    health_json(endpoint, "/status").await
+}
+
+/// Whether a node serves, and what keeps it from that.
+pub async fn ready(endpoint: &Endpoint) -> Result<Value> {
+    health_json(endpoint, "/ready").await
+}
+
+async fn health_json(endpoint: &Endpoint, path: &str) -> Result<Value> {
+    let told = health(endpoint, path).await?;
+    serde_json::from_slice(&told.body)
+        .map_err(|error| Error::unavailable(format!("{path} of {endpoint} is no JSON: {error}")))
 }
 
 async fn health(endpoint: &Endpoint, path: &str) -> Result<Told> {

@@ -32,6 +32,10 @@ pub struct NodeBench {
     #[arg(long, value_name = "N", default_value_t = 1_000_000,
           value_parser = clap::value_parser!(u32).range(1_000..=100_000_000))]
     pub items: u32,
+    /// Containers of the case that has many
+    #[arg(long, value_name = "N", default_value_t = 1_000,
+          value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    pub containers: u32,
     /// Connections that send one request after the other
     #[arg(long, value_name = "N", default_value_t = 64,
           value_parser = clap::value_parser!(u32).range(1..=4_096))]
@@ -276,6 +280,8 @@ pub enum CaseName {
     IndexedCreate,
     /// A new index over all items while others read and write
     Reindex,
+    /// 1,000 containers: space, creates, rest, expiry, restart
+    ManyContainers,
 }
 
 impl NodeBench {

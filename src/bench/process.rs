@@ -189,6 +189,13 @@ impl Server {
             .ok_or_else(|| self.failure("is gone"))
     }
 
+    /// How many file descriptors it has open.
+    pub fn descriptors(&self) -> Result<u64> {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.child.id()));
+        open.map(|open| open.count() as u64)
+            .map_err(|_| self.failure("is gone"))
+    }
+
     /// Asks the server to end and waits until it has; how long it took.
     pub async fn stop(mut self) -> Result<Duration> {
         let asked = Instant::now();

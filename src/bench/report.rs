@@ -46,7 +46,10 @@ pub enum Unit {
     Micros,
     Millis,
     Seconds,
+    Kilobytes,
     Megabytes,
+    /// Of something that a whole number has, on average.
+    Each,
 }
 
 impl Unit {
@@ -54,11 +57,12 @@ impl Unit {
         match self {
             Self::Times => "x",
             Self::Share => "share",
-            Self::Count => "",
+            Self::Count | Self::Each => "",
             Self::PerSecond => "/s",
             Self::Micros => "µs",
             Self::Millis => "ms",
             Self::Seconds => "s",
+            Self::Kilobytes => "KB",
             Self::Megabytes => "MB",
         }
     }
@@ -71,7 +75,8 @@ impl Unit {
             Self::PerSecond => format!("{} /s", grouped(value)),
             Self::Micros if value >= 1_000.0 => format!("{} µs", grouped(value)),
             Self::Micros => format!("{value:.1} µs"),
-            Self::Megabytes => format!("{} MB", grouped(value)),
+            Self::Kilobytes | Self::Megabytes => format!("{} {}", grouped(value), self.name()),
+            Self::Each => format!("{value:.2}"),
             Self::Millis | Self::Seconds => format!("{value:.2} {}", self.name()),
         }
     }

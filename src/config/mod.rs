@@ -118,7 +118,7 @@ pub struct Storage {
     /// memory: a sixteenth, 128 at most.
     #[serde(deserialize_with = "checks::whole::<_, _, 0, 1_048_576>")]
     pub write_buffer_mb: u64,
-    /// Size of the journal above which buffers are written out: bounds the time of a restart.
+    /// Size of a shard's journal above which buffers are written out: bounds the time of a restart.
     #[serde(deserialize_with = "checks::whole::<_, _, 1, 1_048_576>")]
     pub journal_mb_max: u64,
     /// Disk space that is set aside so that expired items can be purged from a full disk; at most a sixteenth of the disk. 0: none.

@@ -18,10 +18,9 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    index::Indexer,
     model::{
-        catalog::{Catalog, Container, Database, Range},
-        container::{ContainerDefinition, Owner, with_system_properties},
+        catalog::{Catalog, Container, Range},
+        container::ContainerDefinition,
         error::{Error, ErrorKind, Result},
         indexing_policy::{IndexingMode, IndexingPolicy, PathKey},
         item::EtagCondition,
@@ -30,20 +29,14 @@ use crate::{
         rid::{ContainerRid, OfferRid},
         ttl::DefaultTtl,
     },
-    router::{
-        ContainerRoute, RoutingTable,
-        budget::{Budget, Budgets},
-        table::computed_properties,
-    },
+    router::{RoutingTable, budget::Budgets},
     shard::{
         facts::ShardFacts,
         host::{Afterwards, ShardHandle, ShardHost},
         progress::index_progress,
         suspect::suspect_time,
     },
-    sql::ComputedProperties,
     store::descriptors,
-    telemetry::containers::ContainerSeries,
 };
 
 /// How containers are made.
@@ -63,8 +56,8 @@ pub struct Coordinator {
     pub(super) shards: Shards,
     /// In a cluster: how the nodes agree on the catalog.
     pub(super) meta: Option<Arc<Meta>>,
-    table: Arc<ArcSwap<RoutingTable>>,
-    budgets: Budgets,
+    pub(super) table: Arc<ArcSwap<RoutingTable>>,
+    pub(super) budgets: Budgets,
     pub(super) policy: Policy,
     pub(super) splits: Splits,
     pub(super) cuts: Cuts,
@@ -92,11 +85,7 @@ impl Coordinator {
         // Replicas must be there for their groups, and where the clock's file is lost the newest write of all shards stands in for it.
         let opens_later = meta.is_none() && !host.clock().has_lost_floor();
         let mut shards = Shards::new();
-        for container in catalog
-            .databases
-            .values()
-            .flat_map(|database| database.containers.values())
-        {
+        for container in catalog.containers() {
             let opened = match &meta {
                 None => open_shards(&host, container, opens_later),
                 Some(meta) => {
@@ -143,59 +132,6 @@ impl Coordinator {
 
     fn clock(&self) -> &Clock {
         self.host.clock()
-    }
-
-    /// Puts the routing table in force.
-    pub(super) fn publish(&mut self) {
-        let catalog = Arc::clone(&self.catalog);
-        let mut routes = Vec::new();
-        for (name, database) in &catalog.databases {
-            for (id, container) in &database.containers {
-                let route = self.route(name, database, id, container);
-                routes.extend(route.map(Arc::new));
-            }
-        }
-        self.table
-            .store(Arc::new(RoutingTable::new(catalog, routes)));
-        self.budgets.retain_shared();
-    }
-
-    /// The bucket that a container's requests draw on.
-    fn budget(&mut self, database: &Database, container: &Container) -> Arc<Budget> {
-        let offer = self.catalog.offer_for(database, container);
-        match offer.filter(|_| self.policy.enforce_throughput) {
-            Some(offer) => {
-                let units = offer.throughput.request_units_per_second();
-                self.budgets.of_offer(&offer.rid, units)
-            }
-            None => Budget::unlimited(),
-        }
-    }
-
-    fn route(
-        &mut self,
-        database_id: &str,
-        database: &Database,
-        id: &str,
-        container: &Container,
-    ) -> Option<ContainerRoute> {
-        Some(ContainerRoute {
-            database: database_id.to_owned(),
-            id: id.to_owned(),
-            json: container_json(container).into(),
-            shards: self.shards.get(&container.rid)?.clone(),
-            budget: self.budget(database, container),
-            highest_range: container.highest_range(),
-            // Unique, and small enough for clients that keep numbers as doubles.
-            session_version: i64::from(container.rid.database.0) << 20
-                | i64::from(container.rid.ordinal & 0xf_ffff),
-            name_path: format!("dbs/{database_id}/colls/{id}").into(),
-            rid_text: container.rid.to_text().into(),
-            series: ContainerSeries::of(database_id, id),
-            indexer: Indexer::for_writers(&container.definition.indexing_policy),
-            computed: computed(container),
-            container: container.clone(),
-        })
     }
 
     /// Stores a changed catalog, then puts it in force.
@@ -254,28 +190,6 @@ impl Actor for Coordinator {
             });
         }
     }
-}
-
-/// The container as clients see it.
-/// Definitions were checked when the container was made; one that an older node let through computes nothing.
-fn computed(container: &Container) -> ComputedProperties {
-    let definitions = container.definition.other.get("computedProperties");
-    computed_properties(definitions).unwrap_or_else(|failure| {
-        warn!(container = %container.rid, %failure, "computed properties are not usable");
-        ComputedProperties::default()
-    })
-}
-
-fn container_json(container: &Container) -> Vec<u8> {
-    let map = with_system_properties(
-        Owner::Container,
-        container.definition.to_json(),
-        &container.rid.to_text(),
-        &container.rid.self_link(),
-        &container.etag,
-        container.ts,
-    );
-    Value::Object(map).to_string().into_bytes()
 }
 
 /// Opens the shards of a container, now or later.
@@ -692,7 +606,7 @@ impl Handler<ReplaceOffer> for Coordinator {
 
 impl Coordinator {
     /// Stores a catalog without some containers, then removes their shards; the space is back at once.
-    fn store_and_remove(&self, catalog: Catalog, containers: Vec<Container>) -> Changed {
+    fn store_and_remove(&self, catalog: Catalog, containers: Vec<Arc<Container>>) -> Changed {
         let future = self.store(catalog).map(move |stored, coordinator, _| {
             if stored.is_ok() {
                 let shards: Vec<_> = containers

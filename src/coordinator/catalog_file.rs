@@ -172,7 +172,8 @@ mod tests {
                 .unwrap()
                 .containers
                 .get_mut("c");
-            container.unwrap().definition.indexing_policy.path_key = expected;
+            let container = std::sync::Arc::make_mut(container.unwrap());
+            container.definition.indexing_policy.path_key = expected;
             let contents = encode(&[9; 16], &catalog).unwrap();
             let loaded = decode(&checked_file::encode(&MAGIC, &contents)).unwrap();
             let policy = &loaded

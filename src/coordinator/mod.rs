@@ -9,6 +9,7 @@ mod cluster_split;
 pub mod meta;
 pub mod moves;
 mod progress;
+mod publish;
 pub mod questions;
 pub mod shared;
 pub mod split;

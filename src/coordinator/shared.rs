@@ -162,7 +162,7 @@ impl Coordinator {
         {
             for shard in self.shards.get(&container.rid).into_iter().flatten() {
                 if leads_behind(shard, container) {
-                    actix::spawn(bring_in_line(Arc::clone(shard), container.clone()));
+                    actix::spawn(bring_in_line(Arc::clone(shard), Arc::clone(container)));
                 }
             }
         }
@@ -289,7 +289,7 @@ fn meta_aim(catalog: &Catalog, members: &BTreeMap<NodeId, String>) -> Aim {
 
 async fn wait(
     shards: &[Arc<ShardHandle>],
-    container: &Container,
+    container: &Arc<Container>,
     is_done: impl Fn(&ShardHandle, &Container) -> bool,
 ) -> Result<()> {
     let deadline = Instant::now() + IN_FORCE_TIME_MAX;
@@ -305,7 +305,7 @@ async fn wait(
             .chain([first])
             .filter(|shard| leads_behind(shard, container))
         {
-            bring_in_line(Arc::clone(shard), container.clone()).await;
+            bring_in_line(Arc::clone(shard), Arc::clone(container)).await;
         }
         if Instant::now() > deadline {
             return Err(not_everywhere(container));
@@ -410,7 +410,7 @@ fn is_in_line(view: &ShardView, container: &Container) -> bool {
         && view.has_policy(&definition.indexing_policy)
 }
 
-async fn bring_in_line(shard: Arc<ShardHandle>, container: Container) {
+async fn bring_in_line(shard: Arc<ShardHandle>, container: Arc<Container>) {
     let definition = &container.definition;
     let (policy, default) = (&definition.indexing_policy, definition.default_ttl);
     let changed = async {

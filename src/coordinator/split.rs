@@ -132,18 +132,15 @@ impl Coordinator {
             .refused
             .retain(|_, until| Instant::now() < *until);
         let bytes_max = self.policy.shard_bytes_max;
-        let containers = self
-            .catalog
-            .databases
-            .values()
-            .flat_map(|database| database.containers.values());
+        let offers = match self.policy.shards_per_container {
+            0 => self.catalog.offers_by_resource(),
+            _ => HashMap::new(),
+        };
         let mut largest: Option<(u64, &Container, u32)> = None;
-        for container in containers {
-            let wants_more = self.policy.shards_per_container == 0
-                && self
-                    .catalog
-                    .offer_of(&container.rid.self_link())
-                    .is_some_and(|offer| shards_wanted(&offer.throughput) > container.ranges.len());
+        for container in self.catalog.containers() {
+            let wants_more = offers
+                .get(&*container.rid.self_link())
+                .is_some_and(|offer| shards_wanted(&offer.throughput) > container.ranges.len());
             for shard in self.shards.get(&container.rid).into_iter().flatten() {
                 let range_id = shard.facts.range_id;
                 let rests = self.splits.refused.contains_key(&(container.rid, range_id));
@@ -339,7 +336,7 @@ fn shards_wanted(throughput: &Throughput) -> usize {
 async fn make_parts(
     host: Arc<ShardHost>,
     parent: Arc<ShardHandle>,
-    container: Container,
+    container: Arc<Container>,
     facts: [ShardFacts; 2],
 ) -> Result<Vec<Arc<ShardHandle>>> {
     parent.hold().await?;

@@ -4,7 +4,10 @@
 mod given_up;
 mod placement;
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 pub use placement::{NodeRecord, NodeState, Standing};
 use serde::{Deserialize, Serialize};
@@ -23,7 +26,7 @@ pub struct Catalog {
     /// Goes up with every change; etags of catalog resources come from it.
     pub version: u64,
     pub databases: BTreeMap<String, Database>,
-    pub offers: BTreeMap<u32, OfferRecord>,
+    pub offers: BTreeMap<u32, Arc<OfferRecord>>,
     /// The nodes of the cluster; none on a node of its own.
     #[serde(default)]
     pub nodes: BTreeMap<u64, NodeRecord>,
@@ -38,7 +41,8 @@ pub struct Database {
     pub rid: DatabaseRid,
     pub etag: String,
     pub ts: i64,
-    pub containers: BTreeMap<String, Container>,
+    /// Shared between versions of the catalog, so that a change copies what it changes.
+    pub containers: BTreeMap<String, Arc<Container>>,
     last_container: u32,
 }
 
@@ -170,7 +174,7 @@ impl Catalog {
     }
 
     /// A container that the request addresses itself.
-    pub fn container(&self, database: &str, id: &str) -> Result<&Container> {
+    pub fn container(&self, database: &str, id: &str) -> Result<&Arc<Container>> {
         self.owner(database)?.containers.get(id).ok_or_else(|| {
             Error::not_found(format!(
                 "Resource Not Found: there is no container '{id}' in the database '{database}'"
@@ -178,10 +182,8 @@ impl Catalog {
         })
     }
 
-    pub fn container_by_rid(&self, rid: ContainerRid) -> Option<&Container> {
-        let owners = self.databases.values();
-        let mut containers = owners.flat_map(|owner| owner.containers.values());
-        containers.find(|container| container.rid == rid)
+    pub fn container_by_rid(&self, rid: ContainerRid) -> Option<&Arc<Container>> {
+        self.containers().find(|container| container.rid == rid)
     }
 
     pub fn create_database(
@@ -237,11 +239,11 @@ impl Catalog {
         throughput: Option<Throughput>,
         shards: u32,
         ts: i64,
-    ) -> Result<&Container> {
+    ) -> Result<&Arc<Container>> {
         let id = definition.id.clone();
-        let shared_throughput = self
-            .offer_of(&self.owner(database)?.rid.self_link())
-            .is_some();
+        let link = self.owner(database)?.rid.self_link();
+        let mut offers = self.offers.values();
+        let shared_throughput = offers.any(|record| record.offer.resource == link);
         if self.owner(database)?.containers.contains_key(&id) {
             return Err(Error::conflict(format!(
                 "Resource with specified id or name already exists: the container '{id}'"
@@ -264,13 +266,13 @@ impl Catalog {
             .collect();
         owner.containers.insert(
             id.clone(),
-            Container {
+            Arc::new(Container {
                 rid,
                 etag,
                 ts,
                 definition,
                 ranges,
-            },
+            }),
         );
         match throughput {
             Some(throughput) => self.add_offer(rid.self_link(), rid.to_text(), throughput, ts),
@@ -297,6 +299,7 @@ impl Catalog {
             .get_mut(database)
             .and_then(|owner| owner.containers.get_mut(id))
             .ok_or_else(|| Error::internal("a container vanished"))?;
+        let container = Arc::make_mut(container);
         container.definition = definition;
         container.etag = etag;
         container.ts = ts;
@@ -308,7 +311,7 @@ impl Catalog {
         database: &str,
         id: &str,
         if_match: Option<&EtagCondition>,
-    ) -> Result<Container> {
+    ) -> Result<Arc<Container>> {
         check_etag(&self.container(database, id)?.etag, if_match)?;
         let container = self
             .databases
@@ -401,6 +404,7 @@ impl Catalog {
         let mut containers = owners.flat_map(|owner| owner.containers.values_mut());
         containers
             .find(|container| container.rid == rid)
+            .map(Arc::make_mut)
             .ok_or_else(|| Error::not_found(format!("there is no container '{rid}' any more")))
     }
 
@@ -417,26 +421,19 @@ impl Catalog {
             .offers
             .get_mut(&rid.0)
             .ok_or_else(|| Error::internal("an offer vanished"))?;
-        *record = OfferRecord { offer, etag, ts };
+        *record = Arc::new(OfferRecord { offer, etag, ts });
         Ok(())
     }
 
     pub fn offer(&self, rid: OfferRid) -> Result<&OfferRecord> {
-        self.offers.get(&rid.0).ok_or_else(|| {
-            Error::not_found(format!("Resource Not Found: there is no offer '{rid}'"))
-        })
+        let missing = || Error::not_found(format!("Resource Not Found: there is no offer '{rid}'"));
+        Ok(self.offers.get(&rid.0).ok_or_else(missing)?)
     }
 
-    /// The offer whose throughput a container's requests draw on: its own, or the one that its database shares out.
-    pub fn offer_for(&self, database: &Database, container: &Container) -> Option<&Offer> {
-        self.offer_of(&container.rid.self_link())
-            .or_else(|| self.offer_of(&database.rid.self_link()))
-    }
-
-    /// The offer that a resource has for itself.
-    pub fn offer_of(&self, resource: &str) -> Option<&Offer> {
-        let mut offers = self.offers.values().map(|record| &record.offer);
-        offers.find(|offer| offer.resource == resource)
+    /// The offers by the resources that have them for themselves.
+    pub fn offers_by_resource(&self) -> HashMap<&str, &Offer> {
+        let offers = self.offers.values().map(|record| &record.offer);
+        offers.map(|offer| (&*offer.resource, offer)).collect()
     }
 
     fn add_offer(
@@ -455,7 +452,7 @@ impl Catalog {
         };
         let etag = self.next_etag(ts);
         self.offers
-            .insert(self.last_offer, OfferRecord { offer, etag, ts });
+            .insert(self.last_offer, Arc::new(OfferRecord { offer, etag, ts }));
     }
 
     fn next_etag(&mut self, ts: i64) -> String {
@@ -497,6 +494,23 @@ mod tests {
             assert_eq!(pair[0].keys.max, pair[1].keys.min, "ranges tile the keys");
         }
         ranges.iter().map(|range| range.id).collect()
+    }
+
+    #[test]
+    fn versions_of_the_catalog_share_the_containers_that_a_change_leaves_alone() {
+        let (before, rid) = catalog(1);
+        let mut after = before.clone();
+        let mut definition = before.container("d", "c").unwrap().definition.clone();
+        definition.id = "e".to_owned();
+        after.create_container("d", definition, None, 1, 2).unwrap();
+        let known = before.container("d", "c").unwrap();
+        assert!(Arc::ptr_eq(known, after.container("d", "c").unwrap()));
+        let half = after.container_by_rid(rid).unwrap().ranges[0].keys.clone();
+        let at = Epk::from_hex("1F").unwrap();
+        assert!(half.contains(&at));
+        after.split_range(rid, 0, &at).unwrap();
+        assert_eq!(known.ranges.len(), 1);
+        assert_eq!(after.container("d", "c").unwrap().ranges.len(), 2);
     }
 
     #[test]

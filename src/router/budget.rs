@@ -3,16 +3,40 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, LazyLock, Mutex},
 };
 
-use crate::model::error::{Error, ErrorKind};
+use crate::model::{
+    error::{Error, ErrorKind},
+    offer::Offer,
+    rid::{ContainerRid, DatabaseRid},
+};
 
 /// The buckets in use, by the resource ids of their offers.
 #[derive(Default)]
 pub struct Budgets(HashMap<String, Arc<Budget>>);
 
 impl Budgets {
+    /// The bucket that a container's requests draw on: of its own offer, or of the one that its database shares out.
+    pub fn of(
+        &mut self,
+        offers: &HashMap<&str, &Offer>,
+        database: DatabaseRid,
+        container: ContainerRid,
+    ) -> Arc<Budget> {
+        if offers.is_empty() {
+            return Budget::unlimited();
+        }
+        let own = offers.get(&*container.self_link());
+        match own.or_else(|| offers.get(&*database.self_link())) {
+            Some(offer) => {
+                let units = offer.throughput.request_units_per_second();
+                self.of_offer(&offer.rid, units)
+            }
+            None => Budget::unlimited(),
+        }
+    }
+
     /// The bucket of an offer. It stays the same until the offer changes, so that no change of the catalog fills it up.
     pub fn of_offer(&mut self, rid: &str, per_second: u32) -> Arc<Budget> {
         let per_second = Some(f64::from(per_second));
@@ -45,9 +69,10 @@ struct Bucket {
 }
 
 impl Budget {
-    /// Lets everybody in.
+    /// Lets everybody in. The same for all containers, so that it can be told from another one.
     pub fn unlimited() -> Arc<Self> {
-        Arc::new(Self::new(None))
+        static UNLIMITED: LazyLock<Arc<Budget>> = LazyLock::new(|| Arc::new(Budget::new(None)));
+        Arc::clone(&UNLIMITED)
     }
 
     fn new(per_second: Option<f64>) -> Self {
@@ -102,6 +127,36 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::offer::Throughput;
+
+    #[test]
+    fn a_container_draws_on_its_own_offer_or_on_that_of_its_database() {
+        let database = DatabaseRid(1);
+        let container = |ordinal| ContainerRid { database, ordinal };
+        let offer = |rid: &str, resource: String| Offer {
+            rid: rid.to_owned(),
+            resource_rid: String::new(),
+            resource,
+            throughput: Throughput::default(),
+        };
+        let shared = offer("shared", database.self_link());
+        let own = offer("own", container(1).self_link());
+        let offers = [&shared, &own].map(|offer| (&*offer.resource, offer));
+        let offers = HashMap::from(offers);
+        let mut budgets = Budgets::default();
+        let [one, two, three] = [1, 2, 3].map(|ordinal| {
+            let container = container(ordinal);
+            budgets.of(&offers, database, container)
+        });
+        assert!(Arc::ptr_eq(&two, &three) && !Arc::ptr_eq(&one, &two));
+        // The next version of the catalog finds the same ones.
+        assert!(Arc::ptr_eq(
+            &one,
+            &budgets.of(&offers, database, container(1))
+        ));
+        let free = budgets.of(&HashMap::new(), database, container(1));
+        assert!(Arc::ptr_eq(&free, &Budget::unlimited()));
+    }
 
     #[test]
     fn a_spent_second_is_refused_and_the_next_one_is_not() {

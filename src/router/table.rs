@@ -30,7 +30,7 @@ pub struct RoutingTable {
 pub struct ContainerRoute {
     pub database: String,
     pub id: String,
-    pub container: Container,
+    pub container: Arc<Container>,
     /// Its computed properties, ready for queries.
     pub computed: ComputedProperties,
     /// The container as clients see it.
@@ -68,13 +68,14 @@ impl RoutingTable {
         }
     }
 
+    /// Finds a container by names.
+    pub fn route(&self, database: &str, id: &str) -> Option<&Arc<ContainerRoute>> {
+        self.containers.get(database)?.get(id)
+    }
+
     /// Finds a container by names, or by resource ids.
     pub fn container(&self, database: &str, id: &str) -> Result<&Arc<ContainerRoute>> {
-        if let Some(route) = self
-            .containers
-            .get(database)
-            .and_then(|owner| owner.get(id))
-        {
+        if let Some(route) = self.route(database, id) {
             return Ok(route);
         }
         let rid = ContainerRid::parse(id);
@@ -122,6 +123,22 @@ pub fn computed_properties(definitions: Option<&Value>) -> Result<ComputedProper
 }
 
 impl ContainerRoute {
+    /// Returns whether it was made of these very parts.
+    pub fn is_of(
+        &self,
+        container: &Arc<Container>,
+        shards: &[Arc<ShardHandle>],
+        budget: &Arc<Budget>,
+    ) -> bool {
+        let same_shards = self.shards.len() == shards.len()
+            && self
+                .shards
+                .iter()
+                .zip(shards)
+                .all(|(one, other)| Arc::ptr_eq(one, other));
+        same_shards && Arc::ptr_eq(&self.container, container) && Arc::ptr_eq(&self.budget, budget)
+    }
+
     /// The shard that owns a key.
     pub fn shard_of(&self, epk: &[u8]) -> Result<&Arc<ShardHandle>> {
         let after = self

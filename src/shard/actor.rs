@@ -355,6 +355,15 @@ impl Shard {
         }
     }
 
+    /// What is done now and then, whether anybody asks or not.
+    fn tick(&mut self, context: &mut Context<Self>) {
+        self.probe_disk(context);
+        self.purge(context);
+        self.tick_index(context);
+        self.clear(context);
+        self.change_held_defaults(context);
+    }
+
     pub(super) fn finish_closing(&mut self, context: &mut Context<Self>) {
         if !self.committing
             && (self.next.is_empty() || matches!(self.holding, Holding::Over(_)))
@@ -369,7 +378,7 @@ impl Shard {
     }
 }
 
-/// Until the moment at which all replicas of the node look at the clock.
+/// Until the moment at which all shards of the node look at the clock.
 fn until_next_tick() -> Duration {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     let passed = START.get_or_init(std::time::Instant::now).elapsed();
@@ -381,19 +390,10 @@ impl Actor for Shard {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Self::Context) {
-        // Hundreds of replicas at rest wake their thread together, not one after the other.
-        let first = match self.place {
-            Place::Alone => Duration::ZERO,
-            Place::Leads(_) | Place::Follows { .. } => until_next_tick(),
-        };
-        context.run_later(first, |_, context| {
-            context.run_interval(PURGE_TICK, |shard, context| {
-                shard.probe_disk(context);
-                shard.purge(context);
-                shard.tick_index(context);
-                shard.clear(context);
-                shard.change_held_defaults(context);
-            });
+        // Hundreds of shards at rest wake their thread together, not one after the other.
+        context.run_later(until_next_tick(), |shard, context| {
+            shard.tick(context);
+            context.run_interval(PURGE_TICK, Self::tick);
         });
     }
 }

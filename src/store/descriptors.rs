@@ -34,7 +34,12 @@ fn check(open: u64, limit: u64, engines: u64) -> Result<()> {
 /// Returns how many descriptors are open, and how many may be; none where the system does not tell.
 #[cfg(target_os = "linux")]
 fn usage() -> Option<(u64, u64)> {
-    let open = std::fs::read_dir("/proc/self/fd").ok()?.count() as u64;
+    const OPEN: &str = "/proc/self/fd";
+    // Since Linux 6.2 the folder's size is their number; before that it is 0, and counting takes as long as there are many.
+    let open = match std::fs::metadata(OPEN).ok()?.len() {
+        0 => std::fs::read_dir(OPEN).ok()?.count() as u64,
+        open => open,
+    };
     let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     limits.current.map(|limit| (open, limit))
 }

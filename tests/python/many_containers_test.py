@@ -1,7 +1,10 @@
 """A node with many containers is light: little disk, few descriptors, a quick restart, expiry on time in all of them."""
 
 import os
+import re
 import resource
+import time
+from pathlib import Path
 
 import pytest
 from node import wait_until
@@ -14,6 +17,8 @@ DESCRIPTORS_MAX = 7
 # What a node has open without any container.
 DESCRIPTORS_BASE = 100
 TTL_SECONDS = 3600
+# Wake-ups of all threads of a node at rest, a second. If 200 shards looked at the clock each on its own there would be 400 more.
+WAKE_UPS_MAX = 200
 KEY = {"x-ms-documentdb-partitionkey": '["p"]'}
 
 
@@ -36,6 +41,7 @@ def put(node, number, item, connection):
     headers = {**KEY, "x-ms-documentdb-is-upsert": "true"}
     answer = node.raw("POST", f"/dbs/d/colls/c{number}/docs", body=item, headers=headers, connection=connection)
     assert answer.status in (200, 201), answer
+    return answer.json
 
 
 def read(node, number, connection=None):
@@ -79,6 +85,13 @@ def first_read_while_opening(node, number):
     return ready.json["opening"]
 
 
+def left_to_open(node):
+    try:
+        return node.health("/ready").json.get("opening")
+    except OSError:
+        return None
+
+
 def check(node, count):
     fill(node, count)
     check_light(node, count)
@@ -96,6 +109,11 @@ def check(node, count):
     check_light(node, count)
 
 
+def documents(node):
+    containers = node.health("/status").json["containers"]
+    return sum(shard["documents"] for one in containers for shard in one["shards"])
+
+
 def check_expiry(node, count):
     """All items expire at their second, whether their shards were open at the start or not."""
     connection = node.connection()
@@ -106,18 +124,51 @@ def check_expiry(node, count):
     for number in range(count):
         assert read(node, number, connection).status == 404, number
     connection.close()
+    wait_until(lambda: documents(node) == 0, "all shards are purged")
 
-    def documents():
-        containers = node.health("/status").json["containers"]
-        return sum(shard["documents"] for one in containers for shard in one["shards"])
 
-    wait_until(lambda: documents() == 0, "all shards are purged")
+def wake_ups(node):
+    """How often the threads of the node have waited for something so far."""
+    statuses = Path(f"/proc/{node.process.pid}/task").glob("*/status")
+    return sum(int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", one.read_text(), re.M)[1]) for one in statuses)
+
+
+def check_rest(node):
+    """Shards that have nothing to do look at the clock together."""
+
+    def rests():
+        before = wake_ups(node)
+        time.sleep(2)
+        return (wake_ups(node) - before) / 2 <= WAKE_UPS_MAX
+
+    # Flushes and the like may still be under way.
+    wait_until(rests, "the node comes to rest")
+
+
+def read_until_gone(node, count, ttl, written):
+    """Reads all items in turn until none is left: each must be there before its second, and gone from then on."""
+    connection = node.connection()
+    alive, gone = set(), set()
+    while len(gone) < count:
+        for number in range(count):
+            due = written[number] + ttl
+            begun = time.time()
+            status = read(node, number, connection).status
+            if time.time() < due:
+                assert status == 200, (number, due - begun)
+                alive.add(number)
+            elif begun >= due:
+                assert status == 404, (number, begun - due)
+                gone.add(number)
+    assert len(alive) == count
+    connection.close()
 
 
 def test_many_containers_are_light_and_a_restart_answers_before_all_are_open(new_node):
     node = new_node()
     check(node, COUNT)
     check_expiry(node, COUNT)
+    check_rest(node)
     assert node.stop() == 0
 
 
@@ -182,6 +233,52 @@ def test_containers_that_are_not_open_yet_are_deleted_and_changed(new_node):
     assert read(node, FEWER - 1).status == 404
     assert node.restart() == 0
     assert len(list((node.data / "shards").iterdir())) == FEWER - 1
+
+
+def test_a_point_read_waits_for_its_own_shard_only(new_node):
+    node = new_node(environment={"BOLIDE_LIMITS__SHARDS_PER_CONTAINER": "4"})
+    assert node.raw("POST", "/dbs", body={"id": "d"}).status == 201
+    assert node.raw("POST", "/dbs/d/colls", body=container("c")).status == 201
+
+    def key(number):
+        return {"x-ms-documentdb-partitionkey": f'["{number}"]'}
+
+    ranges = {}
+    for number in range(40):
+        made = node.raw("POST", "/dbs/d/colls/c/docs", body={"id": "1", "pk": str(number)}, headers=key(number))
+        ranges[number] = made.headers["x-ms-session-token"].split(":")[0]
+    assert len(set(ranges.values())) == 4
+    node.kill()
+    # Whoever opens a pipe waits until somebody else does: this shard is being opened for as long as the node runs.
+    (held,) = (node.data / "shards").glob("*-0")
+    (held / "CURRENT").unlink()
+    os.mkfifo(held / "CURRENT")
+    node.spawn()
+    wait_until(lambda: left_to_open(node) == 1, "all shards but one are open")
+    others = [number for number, one in ranges.items() if one != "0"]
+    begun = time.monotonic()
+    for number in others:
+        assert node.raw("GET", "/dbs/d/colls/c/docs/1", headers=key(number)).status == 200, number
+    replaced = node.raw("PUT", "/dbs/d/colls/c/docs/1", body={"id": "1", "pk": str(others[0])}, headers=key(others[0]))
+    assert replaced.status == 200, replaced
+    # A request that waits for the shard is refused after 10 s.
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.thorough
+def test_items_of_many_containers_are_gone_at_their_second_by_the_default(new_node):
+    node = new_node()
+    count, ttl = 300, 40
+    connection = node.connection()
+    assert node.raw("POST", "/dbs", body={"id": "d"}, connection=connection).status == 201
+    for number in range(count):
+        definition = {**container(f"c{number}"), "defaultTtl": ttl}
+        assert node.raw("POST", "/dbs/d/colls", body=definition, connection=connection).status == 201
+    written = [put(node, number, {"id": "1", "pk": "p"}, connection)["_ts"] for number in range(count)]
+    connection.close()
+    read_until_gone(node, count, ttl, written)
+    wait_until(lambda: documents(node) == 0, "all shards are purged")
+    check_rest(node)
 
 
 @pytest.mark.thorough

@@ -19,7 +19,7 @@ pub const PURGED: &str = "bolide_expiry_purged_items_total";
 /// How often the counter of purged items is looked at.
 const POLL: Duration = Duration::from_millis(10);
 /// After this they count as not purged at all.
-const PURGE_SECONDS_MAX: u64 = 60;
+pub const PURGE_SECONDS_MAX: u64 = 60;
 
 pub async fn run(context: &Context<'_>, node: &Node) -> Result<()> {
     let before = node.counter(PURGED).await?;

@@ -5,6 +5,7 @@ mod create;
 mod equality;
 mod few_due;
 mod indexed_create;
+mod many_containers;
 mod mass_expiry;
 mod metrics_cost;
 mod million;
@@ -134,6 +135,9 @@ pub async fn run(options: &NodeBench, report: &RefCell<Report>) -> Result<()> {
     }
     if options.wants(CaseName::IndexedCreate) {
         indexed_create::run(&context).await?;
+    }
+    if options.wants(CaseName::ManyContainers) {
+        many_containers::run(&context).await?;
     }
     Ok(())
 }

@@ -15,19 +15,13 @@ const CASE: &str = "shards";
 const CONTAINER: &str = "many";
 /// Partition keys that are written to see that the shards serve, for each shard.
 const KEYS_PER_SHARD: u32 = 4;
-/// Engines set aside room for their journals in advance, more than all nodes of one machine have for
-/// so many shards unless journals are kept small.
-const JOURNAL_MB: u32 = 8;
 /// How long the nodes are left alone before their rest is measured, and how long it is.
 const SETTLE: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_secs(10);
 
 pub async fn run(context: &Context<'_>) -> Result<()> {
     let count = context.options.shards;
-    let settings = [
-        format!("limits.shards_per_container={count}"),
-        format!("storage.journal_mb_max={JOURNAL_MB}"),
-    ];
+    let settings = [format!("limits.shards_per_container={count}")];
     let mut cluster = Cluster::start(&context.bench, "shards", &settings).await?;
     let account = cluster.account();
     account.create_database().await?;

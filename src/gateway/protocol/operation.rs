@@ -86,6 +86,21 @@ impl<'a> Operation<'a> {
         }
     }
 
+    /// Returns whether the operation stays within the partition key that its header names.
+    pub fn stays_within_key(&self) -> bool {
+        matches!(
+            self,
+            Self::ReadItem(..)
+                | Self::ReplaceItem(..)
+                | Self::PatchItem(..)
+                | Self::DeleteItem(..)
+                | Self::CreateItem(_)
+                | Self::UpsertItem(_)
+                | Self::Batch(_)
+                | Self::DeletePartition(_)
+        )
+    }
+
     /// Decides what is asked for. `marked` says whether a header makes the request one of a kind;
     /// it is called only where the answer matters.
     pub fn of(verb: &str, path: &'a ResourcePath<'_>, marked: impl Fn(Mark) -> bool) -> Self {

@@ -14,6 +14,8 @@ mod offers;
 mod query;
 mod ranges;
 
+use std::slice;
+
 use super::{
     call::Call,
     protocol::{
@@ -81,7 +83,15 @@ async fn open_first(call: &Call<'_>, operation: &Operation<'_>) -> Result<()> {
         // What is missing is said by the operation itself.
         return Ok(());
     };
-    call.worker.shared.openings.wait_for(&route.shards).await
+    let key = match operation.stays_within_key() {
+        true => items::partition_key(call, &route).ok(),
+        false => None,
+    };
+    let shards = match key {
+        Some(key) => slice::from_ref(route.shard_of(&items::place(&route, &key))?),
+        None => &route.shards,
+    };
+    call.worker.shared.openings.wait_for(shards).await
 }
 
 /// Carries the operation out. Neither path, verb nor headers are asked a second time what the

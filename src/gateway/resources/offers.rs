@@ -27,7 +27,8 @@ fn offer_json(record: &OfferRecord) -> Value {
 }
 
 fn offers(table: &RoutingTable) -> Vec<Value> {
-    table.catalog.offers.values().map(offer_json).collect()
+    let offers = table.catalog.offers.values();
+    offers.map(|record| offer_json(record)).collect()
 }
 
 pub fn list_all(call: &Call<'_>) -> Result<Response> {

@@ -1,6 +1,6 @@
 //! Which nodes of a cluster have replicas of what. Pure: what is decided here is stored with the catalog, and the leaders of the groups carry it out.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ impl Catalog {
             .map(|(node, _)| *node)
     }
 
-    pub fn containers(&self) -> impl Iterator<Item = &Container> {
+    pub fn containers(&self) -> impl Iterator<Item = &Arc<Container>> {
         let databases = self.databases.values();
         databases.flat_map(|database| database.containers.values())
     }
@@ -65,7 +65,7 @@ impl Catalog {
         let databases = self.databases.values_mut();
         databases
             .flat_map(|database| database.containers.values_mut())
-            .flat_map(|container| &mut container.ranges)
+            .flat_map(|container| &mut Arc::make_mut(container).ranges)
     }
 
     /// How many replicas each node that takes some is to have.
@@ -109,7 +109,7 @@ impl Catalog {
             .get_mut(database)
             .and_then(|owner| owner.containers.get_mut(id))
             .ok_or_else(|| Error::internal("a container vanished"))?;
-        for range in &mut container.ranges {
+        for range in &mut Arc::make_mut(container).ranges {
             range.replicas = least_loaded(&loads, replication);
             range.begun = Some(version);
             for node in &range.replicas {
@@ -248,8 +248,16 @@ impl Catalog {
         let mut ended = false;
         let databases = self.databases.values_mut();
         for container in databases.flat_map(|database| database.containers.values_mut()) {
-            for range in &mut container.ranges {
-                let Some(Standing { voters, learners }) = standing(container.rid, range.id) else {
+            if container
+                .ranges
+                .iter()
+                .all(|range| range.leaving.is_empty())
+            {
+                continue;
+            }
+            let rid = container.rid;
+            for range in &mut Arc::make_mut(container).ranges {
+                let Some(Standing { voters, learners }) = standing(rid, range.id) else {
                     continue;
                 };
                 let arrived = range.replicas.iter().all(|node| voters.contains(node));
