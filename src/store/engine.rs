@@ -21,12 +21,13 @@ pub use super::reading::{Entry, Pinned, Scan, Snapshot};
 use super::{
     damage::Damage,
     index_entry, keys,
+    options::EngineOptions,
     reserve::Reserve,
     seal,
     sweeper::Sweepers,
     wal_check::{self, Expected},
 };
-use crate::{config::Storage, model::ttl::ItemTtl};
+use crate::model::ttl::ItemTtl;
 
 /// Bits a key in the bloom filters: about one false positive in a hundred.
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
@@ -58,9 +59,6 @@ const SCAN_READAHEAD_BYTES: usize = 128 * 1024;
 
 /// The block cache of the Raft log, as a part of that of the shards.
 pub const RAFT_LOG_CACHE_PART: u64 = 8;
-/// The block cache and the write buffers of an engine that is opened without a node around it.
-const BLOCK_CACHE_MB_MIN: u64 = 16;
-const WRITE_BUFFER_MB_MIN: u64 = 16;
 
 /// The engine's only column family.
 pub(super) const FAMILY: &str = "default";
@@ -162,38 +160,29 @@ impl From<io::Error> for EngineError {
 pub struct SharedResources {
     cache: Cache,
     write_buffers: WriteBufferManager,
-    settings: Storage,
+    engine_options: EngineOptions,
     reserve: Arc<Reserve>,
 }
 
 impl SharedResources {
-    /// Sizes that are 0 follow from the memory; where nobody has worked that out, as in offline
-    /// commands and tests, they are small.
-    pub fn new(settings: &Storage) -> Self {
-        let mut settings = settings.clone();
-        if settings.block_cache_mb == 0 {
-            settings.block_cache_mb = BLOCK_CACHE_MB_MIN;
-        }
-        if settings.write_buffer_mb == 0 {
-            settings.write_buffer_mb = WRITE_BUFFER_MB_MIN;
-        }
+    pub fn new(engine_options: EngineOptions) -> Self {
         Self {
             // Lookups take no lock.
-            cache: Cache::new_hyper_clock_cache(mebibytes(settings.block_cache_mb), 0),
+            cache: Cache::new_hyper_clock_cache(mebibytes(engine_options.block_cache_mb), 0),
             write_buffers: WriteBufferManager::new_write_buffer_manager(
-                mebibytes(settings.write_buffer_mb),
+                mebibytes(engine_options.write_buffer_mb),
                 false,
             ),
-            settings,
+            engine_options,
             reserve: Arc::default(),
         }
     }
 
     /// For the Raft log, which is seldom read: most of its memory are write buffers.
-    pub fn of_raft_log(settings: &Storage) -> Self {
-        Self::new(&Storage {
-            block_cache_mb: (settings.block_cache_mb / RAFT_LOG_CACHE_PART).max(1),
-            ..settings.clone()
+    pub fn of_raft_log(engine_options: EngineOptions) -> Self {
+        Self::new(EngineOptions {
+            block_cache_mb: (engine_options.block_cache_mb / RAFT_LOG_CACHE_PART).max(1),
+            ..engine_options
         })
     }
 
@@ -224,7 +213,7 @@ impl SharedResources {
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_manager(&self.write_buffers);
         options.set_write_buffer_size(
-            mebibytes(self.settings.write_buffer_mb) / WRITE_BUFFERS_PER_SHARD,
+            mebibytes(self.engine_options.write_buffer_mb) / WRITE_BUFFERS_PER_SHARD,
         );
         options.set_max_write_buffer_number(WRITE_BUFFERS_PER_SHARD as i32);
         options.set_min_write_buffer_number_to_merge(WRITE_BUFFERS_PER_FILE);
@@ -238,7 +227,7 @@ impl SharedResources {
         options.set_memtable_whole_key_filtering(true);
         // A shard has one writer at a time.
         options.set_allow_concurrent_memtable_write(false);
-        options.set_max_total_wal_size(self.settings.journal_mb_max * 1024 * 1024);
+        options.set_max_total_wal_size(self.engine_options.wal_mb_max * 1024 * 1024);
         // What is written out first is rewritten soon: compressing it would be done twice.
         let mut compression = [DBCompressionType::Lz4; LEVELS];
         compression[0] = DBCompressionType::None;
@@ -683,10 +672,10 @@ mod tests {
     use super::{super::log_format::tests::record, *};
 
     fn resources() -> SharedResources {
-        SharedResources::new(&Storage {
+        SharedResources::new(EngineOptions {
             block_cache_mb: 8,
             write_buffer_mb: 16,
-            ..Storage::default()
+            ..EngineOptions::default()
         })
     }
 

@@ -13,6 +13,7 @@ pub mod keys;
 mod log_format;
 pub mod log_keys;
 mod manifest;
+mod options;
 mod reading;
 pub mod removed;
 pub mod reserve;
@@ -24,3 +25,4 @@ pub mod wal_check;
 pub mod watermarks;
 
 pub use engine::{Batch, Engine, EngineError, SharedResources};
+pub use options::EngineOptions;
