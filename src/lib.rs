@@ -6,6 +6,8 @@
 pub mod output;
 
 pub mod bench;
+pub mod cli;
+pub mod client;
 pub mod clock;
 pub mod cluster;
 pub mod config;

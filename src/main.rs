@@ -1,8 +1,16 @@
 //! The `bolide` program.
 
-use std::{path::Path, process::ExitCode};
+use std::{path::Path, process};
 
-use bolide::{config, gateway::auth::keys, model::error::Result, node, output};
+use bolide::{
+    bench,
+    cli::{self, Command},
+    gateway::auth::keys,
+    local_cluster,
+    model::error::Result,
+    node::{self, ExitCode, Failure},
+    operator, output,
+};
 use rand::{TryRngCore, rngs::OsRng};
 
 #[global_allocator]
@@ -19,70 +27,59 @@ extern "C" fn arc4random() -> u32 {
         .unwrap_or_else(|_| std::process::abort())
 }
 
-fn main() -> ExitCode {
-    let command = match config::parse(std::env::args_os(), config::environment()) {
-        Ok(command) => command,
-        Err(error) => return fail(config::ExitCode::Configuration, &error.message),
-    };
-    match command {
-        config::Command::Show(text) => {
-            output::show(&text);
-            ExitCode::SUCCESS
+fn main() -> process::ExitCode {
+    match cli::parse(std::env::args_os(), cli::environment()) {
+        Ok(command) => run(command).unwrap_or_else(|failure| {
+            output::warn(&format!("bolide: {}\n", failure.message));
+            failure.code
+        }),
+        Err(error) => {
+            output::warn(&format!("bolide: {}\n", error.message));
+            ExitCode::Configuration
         }
-        config::Command::ManPages(folder) => match config::write_man_pages(&folder) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => fail(
-                config::ExitCode::Failure,
-                &format!(
-                    "cannot write man pages into '{}': {failure}",
-                    folder.display()
-                ),
-            ),
-        },
-        config::Command::Incomplete(text) => {
-            output::warn(&text);
-            config::ExitCode::Configuration.into()
-        }
-        config::Command::Key => match keys::generate_key() {
-            Ok(key) => {
-                output::show(&format!("{key}\n"));
-                ExitCode::SUCCESS
-            }
-            Err(error) => fail(config::ExitCode::Failure, &error.message),
-        },
-        config::Command::Bench(task) => match bolide::bench::run(&task) {
-            Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => fail(
-                config::ExitCode::Failure,
-                "answers were wrong: the report has the evidence",
-            ),
-            Err(error) => fail(config::ExitCode::Configuration, &error.message),
-        },
-        config::Command::Cluster(task) => match bolide::local_cluster::run(&task, &read_key) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(config::ExitCode::Failure, &error.message),
-        },
-        config::Command::Operator(task) => match bolide::operator::run(&task, &read_key) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(config::ExitCode::Failure, &error.message),
-        },
-        config::Command::Offline(task) => match node::offline::run(&task) {
-            Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => config::ExitCode::DataDamaged.into(),
-            Err(failure) => fail(failure.code, &failure.message),
-        },
-        config::Command::Serve(settings) => match node::run(*settings) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => fail(failure.code, &failure.message),
-        },
     }
+    .into()
+}
+
+/// Carries out a command. A failure's message is the last line of standard error.
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    let failed = |message: String| Failure::new(ExitCode::Failure, message);
+    match command {
+        Command::Show(text) => output::show(&text),
+        Command::Incomplete(text) => {
+            output::warn(&text);
+            return Ok(ExitCode::Configuration);
+        }
+        Command::ManPages(folder) => cli::write_man_pages(&folder).map_err(|failure| {
+            let folder = folder.display();
+            failed(format!("cannot write man pages into '{folder}': {failure}"))
+        })?,
+        Command::Key => {
+            let key = keys::generate_key().map_err(|error| failed(error.message))?;
+            output::show(&format!("{key}\n"));
+        }
+        Command::Bench(task) => {
+            if !bench::run(&task)? {
+                let message = "answers were wrong: the report has the evidence";
+                return Err(failed(message.to_owned()));
+            }
+        }
+        Command::Cluster(task) => {
+            local_cluster::run(&task, &read_key).map_err(|error| failed(error.message))?;
+        }
+        Command::Operator(task) => {
+            operator::run(&task, &read_key).map_err(|error| failed(error.message))?;
+        }
+        Command::Offline(task) => {
+            if !node::offline::run(&task)? {
+                return Ok(ExitCode::DataDamaged);
+            }
+        }
+        Command::Serve(settings) => node::run(*settings)?,
+    }
+    Ok(ExitCode::Clean)
 }
 
 fn read_key(path: &Path) -> Result<String> {
     Ok(keys::primary_key(path)?.base64().to_owned())
-}
-
-fn fail(code: config::ExitCode, message: &str) -> ExitCode {
-    output::warn(&format!("bolide: {message}\n"));
-    code.into()
 }

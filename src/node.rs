@@ -2,6 +2,7 @@
 
 mod banner;
 mod descriptors;
+mod exit_code;
 mod hosts;
 mod identity;
 mod membership;
@@ -22,6 +23,7 @@ use std::{
 
 use actix::{Actor, Arbiter};
 use arc_swap::ArcSwap;
+pub use exit_code::ExitCode;
 use hosts::{check_host, listen};
 use identity::DataFolder;
 use membership::{Joined, begin_catalog, is_member, join_cluster, taken_out};
@@ -29,7 +31,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     clock::ClockKeeper,
-    config::{ExitCode, LogFormat, Protocol, Settings},
+    config::{LogFormat, Protocol, Settings, Storage},
     coordinator::{
         Coordinator,
         actor::Policy,
@@ -56,7 +58,9 @@ use crate::{
         host::{Admission, Groups, ShardHost},
         set_document_cache_bytes_max,
     },
-    store::{SharedResources, recorded_sequences::RecordedSequences, reserve::Reserve},
+    store::{
+        EngineOptions, SharedResources, recorded_sequences::RecordedSequences, reserve::Reserve,
+    },
     telemetry::{self, Exporter},
 };
 
@@ -84,7 +88,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    fn new(code: ExitCode, message: impl ToString) -> Self {
+    pub fn new(code: ExitCode, message: impl ToString) -> Self {
         Self {
             code,
             message: message.to_string(),
@@ -119,6 +123,15 @@ pub fn run(mut settings: Settings) -> Result<(), Failure> {
     telemetry::register_node();
     bound_memory(&mut settings);
     actix::System::new().block_on(serve(settings, metrics))
+}
+
+/// Returns the sizes of the engines, as the settings have them.
+fn engine_options(storage: &Storage) -> EngineOptions {
+    EngineOptions {
+        block_cache_mb: storage.block_cache_mb,
+        write_buffer_mb: storage.write_buffer_mb,
+        wal_mb_max: storage.journal_mb_max,
+    }
 }
 
 /// Works out what follows from the memory, and says so.
@@ -192,7 +205,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     };
     let reserve = open_reserve(&settings).await?;
     watch_reserve(Arc::clone(&reserve));
-    let resources = SharedResources::new(&settings.storage).with_reserve(reserve);
+    let resources = SharedResources::new(engine_options(&settings.storage)).with_reserve(reserve);
     let coordinator =
         open_coordinator(&settings, &clock, sequences, resources, member.as_ref()).await?;
     let host = coordinator.host();

@@ -12,7 +12,7 @@ use super::load::{Load, Plan};
 use super::pace::Pace;
 use super::request::{DATABASE, Request, container_link};
 use super::scripts::Cargo;
-use super::signer::{Signer, unix_seconds};
+use crate::client::{Signer, unix_seconds};
 use crate::model::error::{Error, Result};
 
 /// Characters of a refusal that are shown.

@@ -13,7 +13,7 @@ use super::process::find_binary;
 use super::report::{Bar, Report, Unit};
 use super::request::{ItemRead, container_link};
 use super::run::peak_of_reads;
-use super::signer::unix_seconds;
+use crate::client::unix_seconds;
 use crate::model::error::{Error, Result};
 
 const CASE: &str = "driver";

@@ -9,7 +9,7 @@ use super::load::Script;
 use super::report::Bar;
 use super::request::{ItemRead, container_link};
 use super::scripts::Cargo;
-use super::signer::{Signer, unix_seconds};
+use crate::client::{Signer, unix_seconds};
 
 /// What the readers saw.
 #[derive(Default)]

@@ -36,7 +36,6 @@ mod report;
 mod request;
 mod run;
 mod scripts;
-pub(crate) mod signer;
 mod wire;
 mod workload;
 mod yardstick;

@@ -9,7 +9,7 @@ use super::endpoint::Endpoint;
 use super::metrics_text;
 use super::process::{Scratch, Server, free_port};
 use super::request::{Request, container_link};
-use super::signer::{Signer, unix_seconds};
+use crate::client::{Signer, unix_seconds};
 use crate::model::error::{Error, Result};
 
 /// A node that uses less than this share of a core has nothing left to do.

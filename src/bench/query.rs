@@ -8,7 +8,7 @@ use super::connection::Answer;
 use super::load::Script;
 use super::node::Node;
 use super::request::{Request, container_link, write_body, write_start};
-use super::signer::{Signed, Signer, unix_seconds};
+use crate::client::{Signed, Signer, unix_seconds};
 use crate::model::error::{Error, Result};
 
 /// What makes a POST a query over all partitions.

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use super::item;
-use super::signer::{Signed, Signer};
+use crate::client::{Signed, Signer};
 
 /// The one database of a run.
 pub const DATABASE: &str = "bench";

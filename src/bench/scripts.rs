@@ -9,7 +9,7 @@ use super::load::Script;
 use super::request::{
     ItemRead, batch, container_link, partition_key_header, write_body, write_creates, write_start,
 };
-use super::signer::{Signed, Signer, unix_seconds};
+use crate::client::{Signed, Signer, unix_seconds};
 
 /// Items that point reads go to, spread evenly over the container: enough that none is special,
 /// few enough that signing them once a second costs the driver next to nothing.

@@ -3,8 +3,6 @@
 
 use std::path::Path;
 
-use clap::Args;
-
 use super::{Flag, Settings, checks};
 use crate::model::error::{Error, Result};
 
@@ -67,57 +65,6 @@ const VARIABLES: [(&str, Option<&str>, Meaning); 14] = [
         Meaning::Nothing,
     ),
 ];
-
-/// Flags that the emulator has and we have not, so that a command line for its image is taken by
-/// ours.
-#[derive(Args, Clone, Debug, Default)]
-pub struct EmulatorFlags {
-    /// Take the variables of the Cosmos DB emulator (PORT, PROTOCOL, …), and its key on any address
-    #[arg(long)]
-    emulator: bool,
-    #[arg(long, hide = true, value_name = "FILE")]
-    cert_path: Option<String>,
-    #[arg(long, hide = true, value_name = "HOST")]
-    gateway_endpoint: Option<String>,
-    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true")]
-    enable_explorer: Option<String>,
-    #[arg(long, hide = true)]
-    explorer_port: Option<String>,
-    #[arg(long, hide = true)]
-    explorer_protocol: Option<String>,
-    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true")]
-    enable_otlp: Option<String>,
-    #[arg(long, hide = true)]
-    query_buffer_size: Option<String>,
-}
-
-impl EmulatorFlags {
-    /// The switch, if it is set, as the setting it is.
-    pub fn switch(&self) -> Option<Flag> {
-        self.emulator.then(|| Flag {
-            shown: "--emulator".to_owned(),
-            setting: "server.emulator".to_owned(),
-            value: "true".to_owned(),
-        })
-    }
-
-    /// The emulator's own flags, each with its value.
-    pub fn given(&self) -> Vec<(&'static str, String)> {
-        let table = [
-            ("--cert-path", &self.cert_path),
-            ("--gateway-endpoint", &self.gateway_endpoint),
-            ("--enable-explorer", &self.enable_explorer),
-            ("--explorer-port", &self.explorer_port),
-            ("--explorer-protocol", &self.explorer_protocol),
-            ("--enable-otlp", &self.enable_otlp),
-            ("--query-buffer-size", &self.query_buffer_size),
-        ];
-        table
-            .into_iter()
-            .filter_map(|(flag, value)| Some((flag, value.clone()?)))
-            .collect()
-    }
-}
 
 /// What variables or flags of the emulator come to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -255,13 +202,14 @@ mod tests {
 
     fn loaded(environment: &[(&str, &str)], given: &[(&'static str, &str)]) -> Result<Settings> {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        let switch = EmulatorFlags {
-            emulator: true,
-            ..EmulatorFlags::default()
+        let switch = Flag {
+            shown: "--emulator".to_owned(),
+            setting: "server.emulator".to_owned(),
+            value: "true".to_owned(),
         };
         load(Sources {
             environment: environment.iter().map(owned).collect(),
-            flags: switch.switch().into_iter().collect(),
+            flags: vec![switch],
             emulator_flags: given
                 .iter()
                 .map(|(flag, value)| (*flag, (*value).to_owned()))

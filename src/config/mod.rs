@@ -1,12 +1,9 @@
-//! The command line and its settings. Text enters (a file, the environment, flags); one checked
-//! [`Settings`] leaves. Each setting is documented here, where it is defined, and listed with its
+//! The settings of a node. Text enters (a file, the environment, flags); one checked [`Settings`]
+//! leaves. Each setting is documented here, where it is defined, and listed with its
 //! default in `config/bolide.toml`.
 
 mod checks;
-mod command_line;
 mod emulator;
-mod examples;
-mod generated;
 mod layers;
 mod regions;
 mod together;
@@ -17,8 +14,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use command_line::{Command, ExitCode, OfflineTask, environment, parse};
-pub use generated::write_man_pages;
 pub use layers::{Flag, Sources, load, setting_names};
 
 use crate::model::consistency::Consistency;

@@ -6,9 +6,8 @@ use serde_json::Value;
 
 use super::nodes::{self, Node};
 use crate::{
-    bench::signer::Signer,
+    client::{HealthPort, Signer},
     model::error::{Error, Result},
-    operator::client::HealthPort,
 };
 
 /// The node that was asked may have to ask the one that leads the catalog.

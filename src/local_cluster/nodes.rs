@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{hints, status};
 use crate::{
+    client::HealthPort,
     model::error::{Error, Result},
-    operator::client::HealthPort,
 };
 
 /// Between the ports of two nodes.

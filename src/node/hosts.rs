@@ -5,8 +5,7 @@ use std::{
     net::{IpAddr, TcpListener, ToSocketAddrs as _},
 };
 
-use super::Failure;
-use crate::config::ExitCode;
+use super::{ExitCode, Failure};
 
 /// Fails when a host is a name that nothing is known of: everything that is said of it later would mislead.
 pub fn check_host(host: &str) -> Result<(), Failure> {

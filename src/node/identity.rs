@@ -8,9 +8,9 @@ use std::{
 
 use tracing::{info, warn};
 
-use super::Failure;
+use super::{ExitCode, Failure};
 use crate::{
-    config::{ExitCode, Settings},
+    config::Settings,
     coordinator::catalog_file::{self, Found},
     shard::host::folders,
     store::{

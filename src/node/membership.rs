@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use super::{
-    Failure,
+    ExitCode, Failure,
     identity::{DataFolder, RAFT},
     listen, privacy,
 };
@@ -31,7 +31,7 @@ use crate::{
         snapshots::Snapshots,
         timekeeper::{Clocks, Offset, Timekeeper},
     },
-    config::{Cluster, ExitCode, Settings},
+    config::{Cluster, Settings},
     coordinator::{Coordinator, catalog_file, meta::Meta},
     gateway::{health::node_orders, http::server},
     store::{
@@ -477,7 +477,7 @@ fn open_logs(
 ) -> Result<(Arc<LogStore>, Arc<Snapshots>), Failure> {
     let data: &PathBuf = &settings.storage.data_path;
     let folder = data.join(RAFT);
-    let shared = SharedResources::of_raft_log(&settings.storage);
+    let shared = SharedResources::of_raft_log(super::engine_options(&settings.storage));
     // It has one incarnation for as long as the data folder lasts.
     let expected = Expected {
         sequence: sequences.sequence(RAFT, 0),

@@ -3,19 +3,18 @@
 use std::{
     fs::{self, File},
     io,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use serde_json::json;
 
 use super::{
-    Failure,
+    ExitCode, Failure,
     identity::{DataFolder, RAFT},
     membership,
 };
 use crate::{
     clock::{ClockKeeper, kept_floor::KeptFloor},
-    config::{ExitCode, OfflineTask},
     coordinator::{catalog_file, meta},
     shard::host::folders,
     store::{
@@ -24,6 +23,22 @@ use crate::{
         verify,
     },
 };
+
+/// What to do with a data folder that no node uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OfflineTask {
+    Check {
+        data_path: PathBuf,
+    },
+    RemovedList {
+        data_path: PathBuf,
+    },
+    /// No names: all of them.
+    RemovedDelete {
+        data_path: PathBuf,
+        names: Option<Vec<String>>,
+    },
+}
 
 /// Carries out a command. Returns whether all is well.
 pub fn run(task: &OfflineTask) -> Result<bool, Failure> {

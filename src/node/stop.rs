@@ -9,11 +9,10 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
-use super::Failure;
+use super::{ExitCode, Failure};
 use crate::{
     clock::ClockKeeper,
     cluster::driver::Driver,
-    config::ExitCode,
     coordinator::{
         Coordinator,
         close::{CloseAll, CloseReport},

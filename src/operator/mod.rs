@@ -1,6 +1,5 @@
 //! Commands for the operator of a running node: they give it signed orders on its health port.
 
-pub mod client;
 mod ready;
 
 use std::{
@@ -10,10 +9,9 @@ use std::{
 
 use clap::{Args, Subcommand};
 
-use self::client::HealthPort;
 pub use self::ready::Ready;
 use crate::{
-    bench::signer::{EMULATOR_KEY, Signer},
+    client::{EMULATOR_KEY, HealthPort, Signer},
     model::error::{Error, Result},
 };
 

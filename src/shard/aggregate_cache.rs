@@ -546,11 +546,7 @@ mod tests {
         }
         let kept = cache.lock();
         assert!(kept.blocks <= BLOCKS_MAX);
-        let there: usize = kept
-            .lists
-            .values()
-            .map(|postings| postings.all.len())
-            .sum();
+        let there: usize = kept.lists.values().map(|postings| postings.all.len()).sum();
         assert_eq!(there, kept.blocks);
     }
 }

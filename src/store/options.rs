@@ -9,7 +9,6 @@ use rocksdb::{
 use tracing::warn;
 
 use super::reserve::Reserve;
-use crate::config::Storage;
 
 /// Bits a key in the bloom filters: about one false positive in a hundred.
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
@@ -35,9 +34,11 @@ const DELETION_WINDOW_ENTRIES: usize = 4096;
 
 /// The block cache of the Raft log, as a part of that of the shards.
 pub const RAFT_LOG_CACHE_PART: u64 = 8;
-/// The block cache and the write buffers of an engine that is opened without a node around it.
-const BLOCK_CACHE_MB_MIN: u64 = 16;
-const WRITE_BUFFER_MB_MIN: u64 = 16;
+
+/// Block cache and write buffers of an engine that is opened without a node around it.
+const BLOCK_CACHE_MB: u64 = 16;
+const WRITE_BUFFER_MB: u64 = 16;
+const WAL_MB_MAX: u64 = 256;
 
 /// The engine's only column family.
 pub(super) const FAMILY: &str = "default";
@@ -55,43 +56,56 @@ fn mebibytes(count: u64) -> usize {
     usize::try_from(count.saturating_mul(1024 * 1024)).unwrap_or(usize::MAX)
 }
 
+/// Memory and disk space of all engines of a node together. The node fills it from its settings;
+/// the defaults are small, for offline commands and tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Memory for blocks that were read.
+    pub block_cache_mb: u64,
+    /// Memory for writes that are in no SST file yet.
+    pub write_buffer_mb: u64,
+    /// Size of a WAL above which write buffers are flushed.
+    pub wal_mb_max: u64,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            block_cache_mb: BLOCK_CACHE_MB,
+            write_buffer_mb: WRITE_BUFFER_MB,
+            wal_mb_max: WAL_MB_MAX,
+        }
+    }
+}
+
 /// What all engines of a node share: one block cache and one bound on write buffers.
 #[derive(Clone)]
 pub struct SharedResources {
     cache: Cache,
     write_buffers: WriteBufferManager,
-    settings: Storage,
+    engine_options: EngineOptions,
     reserve: Arc<Reserve>,
 }
 
 impl SharedResources {
-    /// Sizes that are 0 follow from the memory; where nobody has worked that out, as in offline
-    /// commands and tests, they are small.
-    pub fn new(settings: &Storage) -> Self {
-        let mut settings = settings.clone();
-        if settings.block_cache_mb == 0 {
-            settings.block_cache_mb = BLOCK_CACHE_MB_MIN;
-        }
-        if settings.write_buffer_mb == 0 {
-            settings.write_buffer_mb = WRITE_BUFFER_MB_MIN;
-        }
+    pub fn new(engine_options: EngineOptions) -> Self {
         Self {
             // Lookups take no lock.
-            cache: Cache::new_hyper_clock_cache(mebibytes(settings.block_cache_mb), 0),
+            cache: Cache::new_hyper_clock_cache(mebibytes(engine_options.block_cache_mb), 0),
             write_buffers: WriteBufferManager::new_write_buffer_manager(
-                mebibytes(settings.write_buffer_mb),
+                mebibytes(engine_options.write_buffer_mb),
                 false,
             ),
-            settings,
+            engine_options,
             reserve: Arc::default(),
         }
     }
 
-    /// For the Raft log, which is seldom read: most of its memory are write buffers.
-    pub fn of_raft_log(settings: &Storage) -> Self {
-        Self::new(&Storage {
-            block_cache_mb: (settings.block_cache_mb / RAFT_LOG_CACHE_PART).max(1),
-            ..settings.clone()
+    /// Makes the resources of the Raft log, which is seldom read: most of its memory are write buffers.
+    pub fn of_raft_log(engine_options: EngineOptions) -> Self {
+        Self::new(EngineOptions {
+            block_cache_mb: (engine_options.block_cache_mb / RAFT_LOG_CACHE_PART).max(1),
+            ..engine_options
         })
     }
 
@@ -122,7 +136,7 @@ impl SharedResources {
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_manager(&self.write_buffers);
         options.set_write_buffer_size(
-            mebibytes(self.settings.write_buffer_mb) / WRITE_BUFFERS_PER_SHARD,
+            mebibytes(self.engine_options.write_buffer_mb) / WRITE_BUFFERS_PER_SHARD,
         );
         options.set_max_write_buffer_number(WRITE_BUFFERS_PER_SHARD as i32);
         options.set_min_write_buffer_number_to_merge(WRITE_BUFFERS_PER_FILE);
@@ -136,7 +150,7 @@ impl SharedResources {
         options.set_memtable_whole_key_filtering(true);
         // A shard has one writer at a time.
         options.set_allow_concurrent_memtable_write(false);
-        options.set_max_total_wal_size(self.settings.journal_mb_max * 1024 * 1024);
+        options.set_max_total_wal_size(self.engine_options.wal_mb_max * 1024 * 1024);
         // What is written out first is rewritten soon: compressing it would be done twice.
         let mut compression = [DBCompressionType::Lz4; LEVELS];
         compression[0] = DBCompressionType::None;

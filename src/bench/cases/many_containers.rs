@@ -13,7 +13,7 @@ use crate::bench::node::Node;
 use crate::bench::process::disk_bytes;
 use crate::bench::report::{Bar, Unit};
 use crate::bench::request::{DATABASE, Request, container_link, partition_key_header};
-use crate::bench::signer::{Signer, unix_seconds};
+use crate::client::signer::{Signer, unix_seconds};
 use crate::clock;
 use crate::model::error::{Error, Result};
 

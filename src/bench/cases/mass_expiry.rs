@@ -14,7 +14,7 @@ use crate::bench::node::Node;
 use crate::bench::process::disk_bytes;
 use crate::bench::report::{Bar, Unit};
 use crate::bench::scripts::{Cargo, Due, DueBounds, PointReads};
-use crate::bench::signer::unix_seconds;
+use crate::client::unix_seconds;
 use crate::clock;
 use crate::model::error::{Error, Result};
 

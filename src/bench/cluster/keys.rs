@@ -9,7 +9,7 @@ use crate::bench::account::Account;
 use crate::bench::connection::Connection;
 use crate::bench::endpoint::Endpoint;
 use crate::bench::request::{Request, container_link, partition_key_header};
-use crate::bench::signer::{Signer, unix_seconds};
+use crate::client::{Signer, unix_seconds};
 use crate::model::error::{Error, Result};
 
 /// Connections over which the keys are spread.

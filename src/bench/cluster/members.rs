@@ -11,7 +11,7 @@ use crate::bench::account::{self, ACCOUNT, Account};
 use crate::bench::endpoint::Endpoint;
 use crate::bench::node::Bench;
 use crate::bench::process::{Server, free_port};
-use crate::bench::signer::unix_seconds;
+use crate::client::unix_seconds;
 use crate::model::error::{Error, Result};
 
 /// Nodes of a cluster.

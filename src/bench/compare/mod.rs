@@ -25,7 +25,7 @@ use super::pace::Pace;
 use super::report::{aligned, grouped};
 use super::request::container_link;
 use super::run::Target;
-use super::signer::{unix_seconds, unix_time};
+use crate::client::{unix_seconds, unix_time};
 use crate::model::error::{Error, Result};
 use peer::{Doing, Host, Peer, Speaker, Work};
 

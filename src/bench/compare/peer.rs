@@ -11,7 +11,7 @@ use crate::bench::load::Script;
 use crate::bench::node::Node;
 use crate::bench::process::Server;
 use crate::bench::request::{ItemRead, Request, partition_key_header};
-use crate::bench::signer::{Signer, unix_seconds};
+use crate::client::{Signer, unix_seconds};
 
 /// A started server, stopped when it is dropped.
 pub struct Peer {

@@ -8,7 +8,7 @@ use crate::bench::check::{Exchange, Expectation, Seen, Verdict};
 use crate::bench::connection::Answer;
 use crate::bench::load::Script;
 use crate::bench::request::ItemRead;
-use crate::bench::signer::{Signer, unix_time};
+use crate::client::{Signer, unix_time};
 
 /// Items that are looked at, spread over all.
 const ITEMS_MAX: usize = 20_000;

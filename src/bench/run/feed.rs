@@ -9,7 +9,7 @@ use crate::bench::check::{Exchange, Verdict, seen_items};
 use crate::bench::connection::Answer;
 use crate::bench::load::Script;
 use crate::bench::request::Request;
-use crate::bench::signer::{Signer, unix_time};
+use crate::client::{Signer, unix_time};
 
 /// Items of a page.
 const PAGE_ITEMS: &str = "500";

@@ -10,8 +10,8 @@ use crate::bench::connection::Answer;
 use crate::bench::item;
 use crate::bench::load::Script;
 use crate::bench::request::{batch, partition_key_header, write_creates};
-use crate::bench::signer::{Signer, unix_time};
 use crate::bench::workload::PARTITION_ITEMS;
+use crate::client::{Signer, unix_time};
 
 /// The last batches must be in this long before all items fall due, in seconds.
 const DUE_MARGIN_SECONDS: u64 = 2;

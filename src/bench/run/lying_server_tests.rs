@@ -14,8 +14,8 @@ use super::summary::Summary;
 use super::target::Target;
 use super::{Job, execute};
 use crate::bench::event_loop;
-use crate::bench::signer::unix_seconds;
 use crate::bench::workload::Workload;
+use crate::client::unix_seconds;
 use crate::server::{Answer, Request, plain, simple, with_header};
 
 /// Every so many requests of the kind are lied about.

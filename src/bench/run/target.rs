@@ -6,7 +6,7 @@ use crate::bench::account::Account;
 use crate::bench::endpoint::{Endpoint, Trust};
 use crate::bench::node::{Bench, Node};
 use crate::bench::options::TargetFlags;
-use crate::bench::signer::{EMULATOR_KEY, Signer};
+use crate::client::{EMULATOR_KEY, Signer};
 use crate::model::error::{Error, Result};
 
 pub struct Target {

@@ -9,8 +9,8 @@ use crate::bench::connection::Answer;
 use crate::bench::item::{self, Random};
 use crate::bench::load::Script;
 use crate::bench::request::{write_body, write_query_body, write_start};
-use crate::bench::signer::{Signed, Signer, unix_time};
 use crate::bench::workload::{Chooser, Operation, PARTITION_ITEMS};
+use crate::client::{Signed, Signer, unix_time};
 
 /// An old version is looked at this often again before the write counts as lost.
 const LOOKS_MAX: u32 = 10;
@@ -488,8 +488,8 @@ impl Script for Worker {
 mod tests {
     use super::*;
     use crate::bench::check::{Checker, ServerClock};
-    use crate::bench::signer::EMULATOR_KEY;
     use crate::bench::workload::find;
+    use crate::client::EMULATOR_KEY;
 
     /// Request lines and bodies of the first requests of some connections.
     fn requests(seed: u64) -> Vec<String> {

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::gateway::auth::keys::{AccountKey, AccountKeys, EMULATOR_KEY};
     use crate::{
-        bench::signer::{Signed, Signer},
+        client::{Signed, Signer},
         model::account::ORDER_RESOURCE_TYPE,
     };
     use base64::Engine as _;

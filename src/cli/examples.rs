@@ -160,7 +160,7 @@ fn shown(mut command: Command, words: &str) -> Command {
 #[cfg(test)]
 mod tests {
 
-    use super::super::command_line::definition;
+    use super::super::definition;
     use super::*;
 
     /// The words of a command line as a shell has them, up to where its output goes.

@@ -4,7 +4,7 @@ use std::{fs, io, path::Path};
 
 use clap_complete::Shell;
 
-use super::command_line::definition;
+use super::definition;
 
 /// The completion script for a shell.
 pub(super) fn completions(shell: Shell) -> String {

@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    bench::signer::{Signed, Signer, unix_seconds},
+    client::{Signed, Signer, unix_seconds},
     model::{
         account::ORDER_RESOURCE_TYPE,
         error::{Error, Result},

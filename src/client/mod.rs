@@ -1,0 +1,7 @@
+//! How programs outside a node speak to it: signatures, and small requests to the health port.
+
+pub mod health_port;
+pub mod signer;
+
+pub use health_port::HealthPort;
+pub use signer::{EMULATOR_KEY, Signed, Signer, unix_seconds, unix_time};
