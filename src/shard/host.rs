@@ -51,7 +51,6 @@ use crate::{
     store::{
         Batch, Engine, EngineError, SharedResources,
         engine::{Durability, is_blank},
-        watermarks::Watermarks,
     },
 };
 
@@ -148,8 +147,7 @@ impl ShardHost {
         arbiters: Vec<ArbiterHandle>,
         shared: SharedResources,
         clock: Clock,
-        folder: &Path,
-        watermarks: Arc<Watermarks>,
+        folders: ShardFolders,
         admission: Admission,
         groups: Option<Groups>,
     ) -> Arc<Self> {
@@ -160,7 +158,7 @@ impl ShardHost {
             next_remote: AtomicUsize::new(0),
             shared,
             clock,
-            folders: ShardFolders::new(folder, watermarks),
+            folders,
             admission,
             bytes_under_way: AtomicUsize::new(0),
             leaving: Mutex::default(),

@@ -47,10 +47,15 @@ pub struct ShardFolders {
 }
 
 impl ShardFolders {
-    pub fn new(data: &Path, watermarks: Arc<Watermarks>) -> Self {
+    pub fn new(data: &Path, watermarks: Arc<Watermarks>) -> io::Result<Self> {
+        let id = Identity::folder_id(data)?;
+        Ok(Self::with_id(data, id, watermarks))
+    }
+
+    fn with_id(data: &Path, id: FolderId, watermarks: Arc<Watermarks>) -> Self {
         Self {
             data: data.to_owned(),
-            id: Identity::folder_id(data),
+            id,
             watermarks,
             unnamed: Mutex::default(),
             removed: Mutex::default(),
@@ -306,13 +311,7 @@ impl ShardFolders {
 
 /// Has every shard folder of the layout before identities say whose it is.
 pub fn upgrade(data: &Path, id: FolderId) -> io::Result<()> {
-    let folders = ShardFolders {
-        data: data.to_owned(),
-        id,
-        watermarks: Watermarks::open(data),
-        unnamed: Mutex::default(),
-        removed: Mutex::default(),
-    };
+    let folders = ShardFolders::with_id(data, id, Watermarks::open(data));
     for entry in folders.entries()? {
         if let (EntryKind::Shard(rid, range), None) = (&entry.kind, &entry.id) {
             ShardId::new(id, rid.to_text(), *range).write(&entry.path)?;
@@ -333,8 +332,7 @@ pub fn verify(
     catalog: &Catalog,
     scratch: &Path,
 ) -> Vec<io::Result<Verdict>> {
-    let mut folders = ShardFolders::new(data, Arc::clone(watermarks));
-    folders.id = id.unwrap_or_default();
+    let folders = ShardFolders::with_id(data, id.unwrap_or_default(), Arc::clone(watermarks));
     let identity = Identity::read(data).ok().flatten();
     let node = identity.and_then(|identity| Some(identity.member?.node));
     let is_member = node.is_some() || !catalog.nodes.is_empty();

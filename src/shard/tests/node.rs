@@ -21,7 +21,7 @@ use crate::{
     model::{epk::EpkRange, error::Result, indexing_policy::IndexingPolicy, ttl::DefaultTtl},
     shard::{
         commit::Reply,
-        host::{Admission, Changes, Groups, ShardHandle, ShardHost},
+        host::{Admission, Changes, Groups, ShardHandle, ShardHost, folders::ShardFolders},
     },
     store::watermarks::Watermarks,
 };
@@ -107,8 +107,7 @@ impl Node {
             handles,
             small_resources(),
             clock.clone(),
-            folder,
-            Watermarks::open(folder),
+            ShardFolders::new(folder, Watermarks::open(folder)).unwrap(),
             admission,
             groups,
         );
