@@ -654,7 +654,7 @@ impl Engine {
 /// RocksDB takes a folder without `CURRENT` for a new one, and removes what else is in it. That file is the first of a new folder that
 /// data can depend on, so where there is data without it, it was lost.
 pub fn check_complete(folder: &Path) -> Result<(), EngineError> {
-    if folder.join("CURRENT").exists() {
+    if folder.join("CURRENT").try_exists()? {
         return Ok(());
     }
     for entry in fs::read_dir(folder)? {
@@ -686,11 +686,12 @@ pub fn check_exists(folder: &Path) -> Result<(), EngineError> {
 
 /// Returns whether a folder has no engine: it is not there, or was never filled.
 pub fn is_blank(folder: &Path) -> Result<bool, EngineError> {
-    if !folder.exists() {
+    // What cannot be looked at may be there.
+    if !folder.try_exists()? {
         return Ok(true);
     }
     check_complete(folder)?;
-    Ok(!folder.join("CURRENT").exists())
+    Ok(!folder.join("CURRENT").try_exists()?)
 }
 
 #[cfg(test)]
