@@ -1,5 +1,6 @@
 """Disks that cannot be read and disks that are slow: an error or the right answer, nothing in between, and no shard but that one."""
 
+import itertools
 import json
 import random
 import sys
@@ -171,6 +172,7 @@ def test_what_expires_while_it_cannot_be_read_is_gone_and_is_purged_when_it_can(
     assert shelf.failures("hurt") == []
 
 
+@pytest.mark.thorough
 def test_a_compaction_that_cannot_read_stops_the_writes_of_its_shard_until_a_restart(faulty_node):
     node = faulty_node(arguments=SMALL_BUFFERS)
     shelf = Shelf(node)
@@ -200,9 +202,15 @@ def test_a_compaction_that_cannot_read_stops_the_writes_of_its_shard_until_a_res
 # starts
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
-@pytest.mark.parametrize("file", ["CURRENT", "MANIFEST-", ".log", ".sst", "shard.id", "seal"])
-def test_a_shard_whose_files_cannot_be_read_at_start_says_which_and_others_serve(shelf, file, end):
+def at_start():
+    """Which file of a shard cannot be read after which end; the commonest in every run."""
+    for end, file in itertools.product(["stop", "kill"], ["CURRENT", "MANIFEST-", ".log", ".sst", "shard.id", "seal"]):
+        is_common = (end, file) in [("kill", ".log"), ("stop", ".sst")]
+        yield pytest.param(end, file, marks=[] if is_common else [pytest.mark.thorough])
+
+
+@pytest.mark.parametrize(("end", "file"), at_start())
+def test_a_shard_whose_files_cannot_be_read_at_start_says_which_and_others_serve(shelf, end, file):
     node, folder = shelf.node, shelf.folder("hurt")
     assert shelf.send("hurt", "POST", body={"id": "60", "pk": "p", "number": 60}).status == 201
     shelf.bodies["hurt", "60"] = None
@@ -314,6 +322,7 @@ def test_while_a_write_waits_for_the_disk_all_else_goes_on(shelf):
     assert shelf.send("hurt", "GET", "waits-0").status == 200
 
 
+@pytest.mark.thorough
 def test_a_slow_disk_makes_writes_wait_or_refuses_them_and_loses_none(faulty_node):
     node = faulty_node(arguments=["--set", "limits.shard_queue_max=4"])
     shelf = Shelf(node)
@@ -360,7 +369,7 @@ def test_slow_reads_are_right_and_keep_nobody_from_other_shards(shelf):
 # the Raft log
 
 
-@pytest.mark.parametrize("role", ["leader", "follower"])
+@pytest.mark.parametrize("role", ["leader", pytest.param("follower", marks=pytest.mark.thorough)])
 def test_a_raft_log_that_cannot_be_synced_loses_nothing_and_its_group_goes_on(faulty_node, tmp_path, role):
     cluster = Cluster(lambda start, arguments: faulty_node(started=False, arguments=arguments), tmp_path)
     nodes = cluster.nodes
