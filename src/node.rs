@@ -55,7 +55,7 @@ use crate::{
     server::{ByteBudget, Deadlines, Listening},
     shard::{
         answer,
-        host::{Admission, Groups, ShardHost},
+        host::{Admission, Groups, ShardHost, folders::ShardFolders},
         set_document_cache_bytes_max,
     },
     store::{
@@ -474,15 +474,9 @@ async fn open_coordinator(
         let recovered = meta.recover();
         recovered.map_err(|failure| Failure::new(ExitCode::DataDamaged, failure))?;
     }
-    let host = ShardHost::new(
-        arbiters,
-        shared,
-        clock.clock(),
-        &folder,
-        sequences,
-        admission,
-        groups,
-    );
+    let broken = |failure| Failure::data("cannot open the data folder", &folder, &failure);
+    let folders = ShardFolders::new(&folder, sequences).map_err(broken)?;
+    let host = ShardHost::new(arbiters, shared, clock.clock(), folders, admission, groups);
     let policy = Policy {
         shards_per_container: settings.limits.shards_per_container,
         shard_bytes_max: settings.limits.shard_bytes_max,
@@ -494,11 +488,7 @@ async fn open_coordinator(
     });
     match opened.await {
         Ok(Ok(coordinator)) => Ok(coordinator),
-        Ok(Err(failure)) => Err(Failure::data(
-            "cannot open the data folder",
-            &folder,
-            &failure,
-        )),
+        Ok(Err(failure)) => Err(broken(failure)),
         Err(failure) => Err(Failure::new(ExitCode::Failure, failure)),
     }
 }

@@ -9,7 +9,7 @@
 //!
 //! `BOLIDEC2`, the layout before data folders had identities, is the same without the id.
 
-use std::{fs, io, path::Path};
+use std::{io, path::Path};
 
 use crate::{
     model::catalog::Catalog,
@@ -45,7 +45,7 @@ pub fn load(folder: &Path) -> io::Result<Catalog> {
 /// Reads the catalog of a data folder, if there is one. Damage is an error of kind `InvalidData`.
 pub fn find(folder: &Path) -> io::Result<Option<Found>> {
     let path = folder.join(FILE);
-    let bytes = match fs::read(&path) {
+    let bytes = match checked_file::read_all(&path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -58,7 +58,7 @@ pub fn find(folder: &Path) -> io::Result<Option<Found>> {
 
 /// Replaces the catalog; after a crash either the old or the new one is there.
 pub fn store(folder: &Path, catalog: &Catalog) -> io::Result<()> {
-    store_as(folder, &Identity::folder_id(folder), catalog)
+    store_as(folder, &Identity::folder_id(folder)?, catalog)
 }
 
 /// Stores the catalog of a data folder that may have no identity yet.

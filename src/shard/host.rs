@@ -51,7 +51,6 @@ use crate::{
     store::{
         Batch, Engine, EngineError, SharedResources,
         engine::{Durability, is_blank},
-        recorded_sequences::RecordedSequences,
     },
 };
 
@@ -149,8 +148,7 @@ impl ShardHost {
         arbiters: Vec<ArbiterHandle>,
         shared: SharedResources,
         clock: Clock,
-        folder: &Path,
-        sequences: Arc<RecordedSequences>,
+        folders: ShardFolders,
         admission: Admission,
         groups: Option<Groups>,
     ) -> Arc<Self> {
@@ -161,7 +159,7 @@ impl ShardHost {
             next_remote: AtomicUsize::new(0),
             shared,
             clock,
-            folders: ShardFolders::new(folder, sequences),
+            folders,
             admission,
             bytes_under_way: AtomicUsize::new(0),
             leaving: Mutex::default(),

@@ -282,7 +282,10 @@ impl Shard {
         let view = Arc::clone(&self.view);
         let rewriting = tokio::task::spawn_blocking(move || {
             for (from, to) in keys::generation_ranges(number) {
-                view.engine.compact(&from, &to);
+                if let Err(failure) = view.engine.compact(Some(&from), Some(&to)) {
+                    error!(container = %view.facts.container, range = view.facts.range_id, %failure, "the files of a dropped index could not be rewritten");
+                    return;
+                }
             }
         });
         context.spawn(rewriting.into_actor(self).map(|_, _, _| ()));

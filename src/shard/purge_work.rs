@@ -155,9 +155,13 @@ impl Shard {
         self.purger.compacting = true;
         let view = Arc::clone(&self.view);
         let started = Instant::now();
-        let rewriting = tokio::task::spawn_blocking(move || view.engine.compact(&[], &[0xff]));
-        context.spawn(rewriting.into_actor(self).map(move |_, shard, context| {
+        let rewriting = tokio::task::spawn_blocking(move || view.engine.compact(None, None));
+        context.spawn(rewriting.into_actor(self).map(move |done, shard, context| {
             shard.purger.compacting = false;
+            if let Ok(Err(failure)) = done {
+                error!(container = %shard.view.facts.container, range = shard.view.facts.range_id, %failure, "files could not be rewritten");
+                return;
+            }
             info!(
                 range = shard.view.facts.range_id,
                 dead_bytes = state.dead_bytes,

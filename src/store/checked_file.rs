@@ -13,6 +13,7 @@ use std::{
     path::Path,
 };
 
+use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
 pub type Magic = [u8; 8];
@@ -52,9 +53,22 @@ pub fn decode(bytes: &[u8]) -> Result<(Magic, &[u8]), String> {
     Ok((*magic, contents))
 }
 
+/// Reads a file. The error of a disk that fails names it; all others are told apart by their kind or number, which a text has not.
+pub fn read_all(path: &Path) -> io::Result<Vec<u8>> {
+    fs::read(path).map_err(|error| name_file(path, error))
+}
+
+/// Has the error of a disk that fails name the file.
+pub fn name_file(path: &Path, error: io::Error) -> io::Error {
+    match error.raw_os_error() == Some(Errno::IO.raw_os_error()) {
+        true => io::Error::new(error.kind(), format!("{}: {error}", path.display())),
+        false => error,
+    }
+}
+
 /// Reads a file of one kind; `None` when it is not there. Damage is an error of kind `InvalidData`.
 pub fn read(path: &Path, magic: &Magic) -> io::Result<Option<Vec<u8>>> {
-    let bytes = match fs::read(path) {
+    let bytes = match read_all(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),

@@ -1,4 +1,5 @@
-//! Damage that an engine meets while it is read: counted, and logged with a bound on the lines.
+//! What is wrong with an engine's files while it is in use: damage, and a disk that fails. Counted, and logged with a bound on the
+//! lines.
 
 use std::{
     path::PathBuf,
@@ -19,45 +20,64 @@ const LOGGED_FIRST: u64 = 8;
 #[derive(Debug)]
 pub struct Damage {
     folder: PathBuf,
+    /// Damaged files.
+    pub damaged: Tally,
+    /// Reads and writes that the disk has failed.
+    pub failed: Tally,
+}
+
+/// How often something was met, and what was met first.
+#[derive(Debug, Default)]
+pub struct Tally {
     count: AtomicU64,
     first: OnceLock<String>,
+}
+
+impl Tally {
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub fn first(&self) -> Option<&str> {
+        self.first.get().map(String::as_str)
+    }
+
+    /// Counts one more. Returns its number if it is to be logged.
+    fn add(&self, message: &str) -> Option<u64> {
+        let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let _ = self.first.set(message.to_owned());
+        (count <= LOGGED_FIRST || count.is_power_of_two()).then_some(count)
+    }
 }
 
 impl Damage {
     pub fn new(folder: PathBuf) -> Self {
         Self {
             folder,
-            count: AtomicU64::new(0),
-            first: OnceLock::new(),
+            damaged: Tally::default(),
+            failed: Tally::default(),
         }
     }
 
-    /// Times that damaged files were read.
-    pub fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// What was met first.
-    pub fn first(&self) -> Option<&str> {
-        self.first.get().map(String::as_str)
-    }
-
-    /// Notes a failure if it is damage, and hands it on.
+    /// Notes a failure if it is damage or one of the disk, and hands it on.
     #[cold]
     pub fn note(&self, failure: impl Into<EngineError>) -> EngineError {
         let failure = failure.into();
-        if let EngineError::Damaged(message) = &failure {
-            self.record(message);
+        let folder = self.folder.display();
+        match &failure {
+            EngineError::Damaged(message) => {
+                if let Some(count) = self.damaged.add(message) {
+                    error!(%folder, count, message, "damaged files were read");
+                }
+            }
+            EngineError::Io(message) => {
+                if let Some(count) = self.failed.add(message) {
+                    error!(%folder, count, message, "the disk has failed a read or a write");
+                }
+            }
+            EngineError::Full(_) | EngineError::Exhausted(_) | EngineError::InUse(_) => {}
         }
         failure
-    }
-
-    fn record(&self, message: &str) {
-        let count = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        let _ = self.first.set(message.to_owned());
-        if count <= LOGGED_FIRST || count.is_power_of_two() {
-            error!(folder = %self.folder.display(), count, message, "damaged files were read");
-        }
     }
 }
 
@@ -66,12 +86,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_damage_is_counted_and_the_first_is_kept() {
+    fn damage_and_failures_of_the_disk_are_counted_and_the_first_of_each_is_kept() {
         let damage = Damage::new(PathBuf::from("shards/a-0"));
+        damage.note(EngineError::Full("no room".to_owned()));
+        assert_eq!((damage.damaged.count(), damage.failed.count()), (0, 0));
+        for message in ["one", "two"] {
+            damage.note(EngineError::Damaged(message.to_owned()));
+        }
+        assert_eq!((damage.damaged.count(), damage.failed.count()), (2, 0));
         damage.note(EngineError::Io("slow".to_owned()));
-        assert_eq!((damage.count(), damage.first()), (0, None));
-        damage.note(EngineError::Damaged("one".to_owned()));
-        damage.note(EngineError::Damaged("two".to_owned()));
-        assert_eq!((damage.count(), damage.first()), (2, Some("one")));
+        assert_eq!(damage.damaged.first(), Some("one"));
+        assert_eq!(
+            (damage.failed.count(), damage.failed.first()),
+            (1, Some("slow"))
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Whose data folder it is: the version of its layout, its own id, and the node of a cluster that
 //! it belongs to. Written at the first start; every later start compares.
 
-use std::{fs, io, path::Path};
+use std::{io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +36,7 @@ impl Identity {
     /// of kind `InvalidData`, and so is a layout that this build does not know.
     pub fn read(data: &Path) -> io::Result<Option<Self>> {
         let path = data.join(FILE);
-        let contents = match fs::read(&path) {
+        let contents = match checked_file::read_all(&path) {
             Ok(contents) => contents,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -70,15 +70,18 @@ impl Identity {
         checked_file::replace(&data.join(FILE), &MAGIC, &contents)
     }
 
-    /// The id of a data folder; zeroes where it has no identity.
-    pub fn folder_id(data: &Path) -> FolderId {
-        let identity = Self::read(data).ok().flatten();
-        identity.map_or_else(FolderId::default, |identity| identity.folder)
+    /// The id of a data folder; zeroes where it has no identity. One that cannot be read is an error: nothing may be written as that
+    /// of another folder.
+    pub fn folder_id(data: &Path) -> io::Result<FolderId> {
+        let identity = Self::read(data)?;
+        Ok(identity.map_or_else(FolderId::default, |identity| identity.folder))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -95,7 +98,7 @@ mod tests {
         };
         identity.write(data.path()).unwrap();
         assert_eq!(Identity::read(data.path()).unwrap(), Some(identity.clone()));
-        assert_eq!(Identity::folder_id(data.path()), [7; 16]);
+        assert_eq!(Identity::folder_id(data.path()).unwrap(), [7; 16]);
         identity.format = FORMAT + 1;
         identity.write(data.path()).unwrap();
         let newer = Identity::read(data.path()).unwrap_err().to_string();
@@ -103,5 +106,6 @@ mod tests {
         fs::write(data.path().join(FILE), b"garbage").unwrap();
         let damaged = Identity::read(data.path()).unwrap_err().to_string();
         assert!(damaged.contains("is damaged"), "{damaged}");
+        assert!(Identity::folder_id(data.path()).is_err());
     }
 }

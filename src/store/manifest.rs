@@ -3,7 +3,7 @@
 
 use std::{fs, io, path::Path};
 
-use super::{EngineError, log_format};
+use super::{EngineError, checked_file, log_format};
 
 /// Tags of the fields that come before all others in an edit.
 const COMPARATOR: u64 = 1;
@@ -32,7 +32,7 @@ impl Manifest {
             return Ok(None);
         };
         let path = folder.join(&name);
-        let bytes = match fs::read(&path) {
+        let bytes = match checked_file::read_all(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(EngineError::Damaged(format!(
@@ -93,7 +93,8 @@ impl Manifest {
 
 /// The MANIFEST that is in force.
 pub fn current(folder: &Path) -> Result<Option<String>, EngineError> {
-    match fs::read_to_string(folder.join("CURRENT")) {
+    let path = folder.join("CURRENT");
+    match fs::read_to_string(&path) {
         Ok(name) => {
             let name = name.trim_end().to_owned();
             let is_one = name.strip_prefix("MANIFEST-").is_some_and(|number| {
@@ -108,7 +109,7 @@ pub fn current(folder: &Path) -> Result<Option<String>, EngineError> {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             Err(EngineError::Damaged("CURRENT is not text".to_owned()))
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(checked_file::name_file(&path, error).into()),
     }
 }
 

@@ -34,13 +34,15 @@ struct Sealed {
 impl Sealed {
     /// `whole`: all of the file is summed.
     fn of(folder: &Path, name: &str, whole: bool) -> io::Result<Self> {
-        let mut file = File::open(folder.join(name))?;
+        let path = folder.join(name);
+        let mut file = File::open(&path)?;
         let bytes = file.metadata()?.len();
         if !whole {
             file.seek(SeekFrom::Start(bytes.saturating_sub(SUMMED_BYTES_MAX)))?;
         }
         let mut summed = Vec::new();
-        file.read_to_end(&mut summed)?;
+        file.read_to_end(&mut summed)
+            .map_err(|error| checked_file::name_file(&path, error))?;
         Ok(Self {
             name: name.to_owned(),
             bytes,

@@ -3,7 +3,7 @@
 
 use std::{fs, io, path::Path, path::PathBuf};
 
-use super::{EngineError, log_format, manifest::Manifest};
+use super::{EngineError, checked_file, log_format, manifest::Manifest};
 
 /// Bytes of a write batch before its entries: sequence number (8) and count (4).
 const BATCH_HEADER_BYTES: usize = 12;
@@ -35,7 +35,7 @@ pub fn check(folder: &Path, expected: Expected) -> Result<Found, EngineError> {
     let mut last_in_wal: Option<u64> = None;
     let mut torn: Option<(PathBuf, u64)> = None;
     for (_, path) in wals(folder)?.range(first_log..) {
-        let bytes = fs::read(path)?;
+        let bytes = checked_file::read_all(path)?;
         let (mut gap, mut seen) = (None, 0_u64);
         let end = log_format::read(&bytes, |record| {
             let Some((begin, count)) = batch_header(record) else {

@@ -134,6 +134,8 @@ theme! {
         "Bytes of unfinished records at the journals' ends that were dropped when the shards were opened.";
     DAMAGE = Kind::Counter, "bolide_storage_damage_total", "operations", [CONTAINER],
         "Reads and writes that met damaged files since the shards were opened. Must be 0.";
+    DISK_FAILURES = Kind::Counter, "bolide_storage_disk_failures_total", "operations", [CONTAINER],
+        "Reads and writes that the disk has failed since the shards were opened. Must be 0.";
     SEQUENCES_LOST = Kind::Gauge, "bolide_storage_sequences_lost", "boolean", [],
         "1 when the recorded sequence numbers could not be read at start: a WAL that was cut would not be noticed.";
     REMOVED_BYTES = Kind::Gauge, "bolide_storage_removed_bytes", "bytes", [],

@@ -1,15 +1,19 @@
-/* Faults for the tests: preloaded into a node, it makes the calls that write to the data folder fail on demand, notes
- * what has become durable, and sets the wall clock forward or back.
+/* Faults for the tests: preloaded into a node, it makes the calls that read and write the data folder fail or wait on
+ * demand, notes what has become durable, and sets the wall clock forward or back, or has it stand still or drift.
  *
  * FAULTS_FOLDER   the data folder (real path); files elsewhere are never touched
  * FAULTS_TRIGGER  while this file exists, calls fail. It holds "<mode> [part of a path]":
  *                          sync   fsync and fdatasync fail with EIO
  *                          full   everything that needs room fails with ENOSPC
  *                          hang   fsync and fdatasync wait until the file is gone
+ *                          slow   fsync and fdatasync take two seconds longer
+ *                          read   reads fail with EIO
+ *                          drag   reads take a twentieth of a second longer
  *                        With a part of a path, only files whose path contains it are concerned.
  * FAULTS_SYNCS    every successful sync appends "<inode> <size>" here, so that a test can cut the files back to
  *                        what was durable, as a power cut may do.
- * FAULTS_CLOCK    this file holds the seconds by which the node's wall clock is ahead of the machine's
+ * FAULTS_CLOCK    this file holds "<ahead> [<rate> <since>]": the node's wall clock is so many seconds ahead of the
+ *                        machine's, and has gone at this rate since that second of the machine: at 0 it stands still.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -28,7 +32,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum mode { NONE, SYNC, FULL, HANG };
+enum mode { NONE, SYNC, FULL, HANG, SLOW, READ, DRAG };
+static const char *const MODES[] = {"", "sync", "full", "hang", "slow", "read", "drag"};
+#define SLOW_SYNC_MICROS (2 * 1000 * 1000)
+#define SLOW_READ_MICROS (50 * 1000)
 
 static const char *setting(const char *name) {
     const char *value = getenv(name);
@@ -54,7 +61,9 @@ static enum mode triggered(char *part, size_t part_size) {
     char *space = strchr(text, ' ');
     snprintf(part, part_size, "%s", space ? space + 1 : "");
     if (space) *space = 0;
-    return !strcmp(text, "sync") ? SYNC : !strcmp(text, "full") ? FULL : !strcmp(text, "hang") ? HANG : NONE;
+    for (enum mode mode = SYNC; mode <= DRAG; mode++)
+        if (!strcmp(text, MODES[mode])) return mode;
+    return NONE;
 }
 
 static int below_folder(const char *path) {
@@ -103,6 +112,7 @@ static int sync_with(int fd, int (*next)(int)) {
     struct stat before;
     if (fd_fails(fd, SYNC)) return errno = EIO, -1;
     while (fd_fails(fd, HANG)) usleep(10 * 1000);
+    if (fd_fails(fd, SLOW)) usleep(SLOW_SYNC_MICROS);
     if (!setting("FAULTS_SYNCS") || fstat(fd, &before)) return next(fd);
     int result = next(fd);
     if (result == 0) note_durable(fd, before.st_ino, before.st_size);
@@ -135,6 +145,26 @@ NEEDS_ROOM(int, fallocate64, (int fd, int how, off64_t at, off64_t size), (fd, h
 NEEDS_ROOM(int, posix_fallocate, (int fd, off_t at, off_t size), (fd, at, size), fd_fails(fd, FULL), ENOSPC)
 NEEDS_ROOM(int, posix_fallocate64, (int fd, off64_t at, off64_t size), (fd, at, size), fd_fails(fd, FULL), ENOSPC)
 NEEDS_ROOM(int, mkdir, (const char *path, mode_t rights), (path, rights), path_fails(path, FULL), NO_ROOM)
+
+/* Reads, in the ways that the node and its engine read. */
+static int read_fails(int fd) {
+    if (fd_fails(fd, DRAG)) usleep(SLOW_READ_MICROS);
+    return fd_fails(fd, READ);
+}
+#define READS(type, name, parameters, arguments, fd, failure) \
+    type name parameters { \
+        NEXT(name); \
+        if (read_fails(fd)) return errno = EIO, failure; \
+        return next arguments; \
+    }
+
+READS(ssize_t, read, (int fd, void *data, size_t size), (fd, data, size), fd, -1)
+READS(ssize_t, readv, (int fd, const struct iovec *parts, int count), (fd, parts, count), fd, -1)
+READS(ssize_t, pread, (int fd, void *data, size_t size, off_t at), (fd, data, size, at), fd, -1)
+READS(ssize_t, pread64, (int fd, void *data, size_t size, off64_t at), (fd, data, size, at), fd, -1)
+#undef fread_unlocked
+READS(size_t, fread, (void *data, size_t size, size_t count, FILE *file), (data, size, count, file), fileno(file), 0)
+READS(size_t, fread_unlocked, (void *data, size_t size, size_t count, FILE *file), (data, size, count, file), fileno(file), 0)
 
 /* Opening needs room only when it makes a file. */
 static int makes(const char *path, int flags) { return (flags & O_CREAT) && access(path, F_OK) != 0; }
@@ -172,18 +202,27 @@ int openat64(int folder, const char *path, int flags, ...) {
     return next(folder, path, flags, rights);
 }
 
-static long long seconds_ahead(void) {
-    char text[32];
+#define NANOS_PER_SECOND 1000000000LL
+
+static void set_wrong(struct timespec *now) {
+    char text[96];
+    double ahead = 0, rate = 1, since = 0;
     int saved = errno;
-    long long ahead = first_line("FAULTS_CLOCK", text, sizeof text) ? atoll(text) : 0;
+    if (first_line("FAULTS_CLOCK", text, sizeof text)) sscanf(text, "%lf %lf %lf", &ahead, &rate, &since);
     errno = saved;
-    return ahead;
+    /* Seconds with a fraction do not fit into a double at full precision, so only the difference is one. */
+    double passed = (double)(now->tv_sec - (time_t)since) - (since - (time_t)since) + now->tv_nsec / 1e9;
+    long long nanos = (long long)((ahead + passed * (rate - 1)) * 1e9) + now->tv_nsec;
+    long long seconds = nanos / NANOS_PER_SECOND;
+    if (nanos % NANOS_PER_SECOND < 0) seconds--;
+    now->tv_sec += seconds;
+    now->tv_nsec = nanos - seconds * NANOS_PER_SECOND;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     NEXT(clock_gettime);
     int result = next(clock, now);
-    if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += seconds_ahead();
+    if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) set_wrong(now);
     return result;
 }
 

@@ -25,11 +25,18 @@ def container(node):
     return node.client().get_database_client("d").get_container_client("c")
 
 
-def set_ahead(node, seconds):
-    """Sets the wall clock at once, so that the node never reads half of it."""
+def set_ahead(node, seconds, rate=1, since=0):
+    """Sets the wall clock at once, so that the node never reads half of it. It goes at a rate since a second of the machine."""
     following = node.folder / "wall-clock.next"
-    following.write_text(str(seconds))
+    following.write_text(f"{seconds} {rate} {since}")
     following.rename(node.wall_clock)
+
+
+def freeze(node):
+    """Has the wall clock stand still from now on; the moment."""
+    now = time.time()
+    set_ahead(node, 0, rate=0, since=now)
+    return now
 
 
 def status(node):
@@ -149,6 +156,85 @@ def test_clean_stop_during_a_jump_destroys_nothing(node):
     node.start()
     assert len(list(container(node).read_all_items())) == 11
     assert documents_stored(node) == 11
+
+
+# clocks that stand still or drift
+
+
+def is_there(node, item_id):
+    """Whether an item is seen, and the node's seconds before and after."""
+    headers = {"x-ms-documentdb-partitionkey": '["p"]'}
+    before = status(node)["now"]
+    answer = node.raw("GET", f"/dbs/d/colls/c/docs/{item_id}", headers=headers)
+    assert answer.status in (200, 404), answer
+    return before, answer.status == 200, status(node)["now"]
+
+
+def assert_exact(node, item_id, due):
+    """Looks at an item until it has fallen due: it is there before that second of the node, and gone from then on."""
+    while True:
+        before, seen, after = is_there(node, item_id)
+        assert seen or after >= due, "gone too early"
+        assert not seen or before < due, "seen after its second"
+        if before >= due:
+            return
+
+
+@pytest.mark.parametrize("then", ["it is set right", "it goes on from there"])
+def test_nothing_expires_while_the_clock_stands_still_and_all_that_is_due_when_it_goes_on(node, then):
+    items = container(node)
+    before = items.create_item({"id": "before", "pk": "p"})
+    frozen = freeze(node)
+    second = status(node)["now"]
+    mortal = items.create_item({"id": "mortal", "pk": "p", "ttl": 2})
+    due = mortal["_ts"] + 2
+    assert before["_ts"] <= mortal["_ts"] == second
+    while time.time() < due + 1:
+        assert is_there(node, "mortal") == (second, True, second)
+    wait_two_purger_ticks()
+    assert documents_stored(node) == 2, "nothing is purged early"
+    during = items.create_item({"id": "during", "pk": "p"})
+    assert during["_ts"] == second
+    set_ahead(node, 0 if then == "it is set right" else frozen - time.time())
+    assert_exact(node, "mortal", due)
+    wait_until(lambda: documents_stored(node) == 2, "it is purged")
+    assert not is_suspect(node)
+    assert items.create_item({"id": "after", "pk": "p"})["_ts"] >= due
+
+
+@pytest.mark.thorough
+def test_clock_that_stood_still_for_longer_than_the_bound_has_jumped_when_it_goes_on(faulty_node):
+    node = faulty_node(arguments=["--set", "ttl.clock_jump_bound_seconds=2"])
+    node.client().create_database("d").create_container("c", PartitionKey("/pk"), default_ttl=-1)
+    freeze(node)
+    mortal = container(node).create_item({"id": "mortal", "pk": "p", "ttl": 1})
+    # The guard follows a clock that falls behind; it has looked by then.
+    while time.time() < mortal["_ts"] + 5:
+        wait_two_purger_ticks()
+    set_ahead(node, 0)
+    assert not is_there(node, "mortal")[1]
+    wait_until(lambda: is_suspect(node), "the jump is noticed")
+    wait_two_purger_ticks()
+    assert documents_stored(node) == 1, "nothing is destroyed on the word of a clock that has jumped"
+    assert node.order("/clock/confirm").status == 200
+    wait_until(lambda: documents_stored(node) == 0, "it is purged")
+
+
+@pytest.mark.parametrize("rate", [0.5, 3])
+def test_clock_that_drifts_is_followed_and_expiry_is_exact_by_it(node, rate):
+    items = container(node)
+    seconds = [items.create_item({"id": "before", "pk": "p"})["_ts"]]
+    set_ahead(node, 0, rate=rate, since=time.time())
+    mortal = items.create_item({"id": "mortal", "pk": "p", "ttl": 2 if rate < 1 else 9})
+    due = mortal["_ts"] + mortal["ttl"]
+    assert documents_stored(node) == 2
+    assert_exact(node, "mortal", due)
+    wait_until(lambda: documents_stored(node) == 1, "it is purged")
+    assert not is_suspect(node)
+    seconds += [mortal["_ts"], items.create_item({"id": "after", "pk": "p"})["_ts"]]
+    set_ahead(node, 0)
+    seconds.append(items.create_item({"id": "right again", "pk": "p"})["_ts"])
+    assert seconds == sorted(seconds), "time never goes back"
 
 
 # a start with a wrong clock

@@ -71,7 +71,7 @@ def faults(tmp_path_factory):
 @pytest.fixture
 def faulty_node(new_node, faults):
     """Makes a node whose disk fails while its trigger file exists, which notes what became durable in its syncs file, and
-    whose wall clock is ahead by what its clock file says."""
+    whose wall clock is as wrong as its clock file says."""
 
     def make(started=True, **options):
         node = new_node(start=False, **options)

@@ -32,7 +32,7 @@ use crate::{
     },
     router::RoutingTable,
     shard::host::{Leader, ShardHost},
-    store::damage::Damage,
+    store::damage::Tally,
     telemetry::Exporter,
 };
 
@@ -308,18 +308,19 @@ fn shard_status(shard: &crate::shard::host::ShardHandle, own: Option<NodeId>) ->
                 "purged": counters.purged.load(Ordering::Relaxed),
                 "restarts": counters.restarts.load(Ordering::Relaxed),
                 "tornBytes": view.engine.torn_bytes(),
-                "damage": damage_status(view.engine.damage()),
+                "damage": tally(&view.engine.damage().damaged),
+                "diskFailures": tally(&view.engine.damage().failed),
                 "index": {"mode": state.index.mode.name(), "progress": progress, "lazyProgress": lazy},
             })
         }
     }
 }
 
-/// Damaged files that were met while the shard was read.
-fn damage_status(damage: &Damage) -> Value {
-    match damage.first() {
+/// What was met of damage, or of a failing disk, since the shard was opened.
+fn tally(met: &Tally) -> Value {
+    match met.first() {
         None => Value::Null,
-        Some(first) => json!({"count": damage.count(), "first": first}),
+        Some(first) => json!({"count": met.count(), "first": first}),
     }
 }
 

@@ -71,6 +71,7 @@ struct Totals {
     recovery_seconds: f64,
     torn_bytes: u64,
     damage: u64,
+    disk_failures: u64,
     waiting: usize,
     under_way: usize,
     restarts: u64,
@@ -130,7 +131,8 @@ impl Totals {
         let recovery = counters.recovery_micros.load(Ordering::Relaxed) as f64 / 1e6;
         self.recovery_seconds = self.recovery_seconds.max(recovery);
         self.torn_bytes += view.engine.torn_bytes();
-        self.damage += view.engine.damage().count();
+        self.damage += view.engine.damage().damaged.count();
+        self.disk_failures += view.engine.damage().failed.count();
         self.waiting += view.waiting();
         self.restarts += counters.restarts.load(Ordering::Relaxed);
     }
@@ -152,6 +154,9 @@ impl Totals {
             metric.gauge(&[container]).set(value);
         }
         table::DAMAGE.counter(&[container]).absolute(self.damage);
+        table::DISK_FAILURES
+            .counter(&[container])
+            .absolute(self.disk_failures);
         table::PURGED.counter(&[container]).absolute(self.purged);
         table::RESTARTS
             .counter(&[container])

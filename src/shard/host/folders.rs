@@ -47,10 +47,15 @@ pub struct ShardFolders {
 }
 
 impl ShardFolders {
-    pub fn new(data: &Path, sequences: Arc<RecordedSequences>) -> Self {
+    pub fn new(data: &Path, sequences: Arc<RecordedSequences>) -> io::Result<Self> {
+        let id = Identity::folder_id(data)?;
+        Ok(Self::with_id(data, id, sequences))
+    }
+
+    fn with_id(data: &Path, id: FolderId, sequences: Arc<RecordedSequences>) -> Self {
         Self {
             data: data.to_owned(),
-            id: Identity::folder_id(data),
+            id,
             sequences,
             unnamed: Mutex::default(),
             removed: Mutex::default(),
@@ -306,13 +311,7 @@ impl ShardFolders {
 
 /// Has every shard folder of the layout before identities say whose it is.
 pub fn upgrade(data: &Path, id: FolderId) -> io::Result<()> {
-    let folders = ShardFolders {
-        data: data.to_owned(),
-        id,
-        sequences: RecordedSequences::open(data),
-        unnamed: Mutex::default(),
-        removed: Mutex::default(),
-    };
+    let folders = ShardFolders::with_id(data, id, RecordedSequences::open(data));
     for entry in folders.entries()? {
         if let (EntryKind::Shard(rid, range), None) = (&entry.kind, &entry.id) {
             ShardId::new(id, rid.to_text(), *range).write(&entry.path)?;
@@ -333,8 +332,7 @@ pub fn verify(
     catalog: &Catalog,
     scratch: &Path,
 ) -> Vec<io::Result<Verdict>> {
-    let mut folders = ShardFolders::new(data, Arc::clone(sequences));
-    folders.id = id.unwrap_or_default();
+    let folders = ShardFolders::with_id(data, id.unwrap_or_default(), Arc::clone(sequences));
     let identity = Identity::read(data).ok().flatten();
     let node = identity.and_then(|identity| Some(identity.member?.node));
     let is_member = node.is_some() || !catalog.nodes.is_empty();

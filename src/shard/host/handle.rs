@@ -72,9 +72,13 @@ impl ShardHandle {
         self.starved.store(failure.heals(), Ordering::SeqCst);
         let mut error = Error::from(failure.clone());
         error.message = format!("partition key range {range_id} cannot be served: {failure}");
-        if self.host.groups.is_some() && matches!(failure, EngineError::Damaged(_)) {
-            error.message += "; the other replicas fill it again when its folder is removed while the node is stopped";
-        }
+        error.message += match failure {
+            EngineError::Damaged(_) if self.host.groups.is_some() => {
+                "; the other replicas fill it again when its folder is removed while the node is stopped"
+            }
+            EngineError::Io(_) => "; restart the node when the disk can be read",
+            _ => "",
+        };
         self.link.store(Arc::new(Link::Down(error)));
     }
 

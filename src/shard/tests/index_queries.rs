@@ -680,7 +680,7 @@ fn the_index_finds_what_a_walk_over_all_items_finds() {
                 // What is dead leaves with the files.
                 bench.purge();
                 bench.engine().flush().expect("flushes");
-                bench.engine().compact(&[], &[0xff]);
+                bench.engine().compact(None, None).unwrap();
             }
             let case = query(&mut random);
             check(&bench, &case, &mut random, &mut tally);

@@ -21,7 +21,7 @@ use crate::{
     model::{epk::EpkRange, error::Result, indexing_policy::IndexingPolicy, ttl::DefaultTtl},
     shard::{
         commit::Reply,
-        host::{Admission, Changes, Groups, ShardHandle, ShardHost},
+        host::{Admission, Changes, Groups, ShardHandle, ShardHost, folders::ShardFolders},
     },
     store::recorded_sequences::RecordedSequences,
 };
@@ -107,8 +107,7 @@ impl Node {
             handles,
             small_resources(),
             clock.clone(),
-            folder,
-            RecordedSequences::open(folder),
+            ShardFolders::new(folder, RecordedSequences::open(folder)).unwrap(),
             admission,
             groups,
         );
