@@ -21,7 +21,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{oneshot, watch};
 use tracing::{error, warn};
 
-use folders::{ShardFolders, swap_folder};
+use folders::ShardFolders;
 use handle::closed;
 pub use opening::Openings;
 pub use perform::Changes;
@@ -53,6 +53,10 @@ use crate::{
         engine::{Durability, is_blank},
     },
 };
+
+/// A shard's newest `_ts` may be ahead of the clock by so much after a start: clocks are set right
+/// by small steps.
+const SECONDS_AHEAD_USUAL: i64 = 60;
 
 /// How often it is looked whether the last reader has let go of an engine.
 const REOPEN_POLL: Duration = Duration::from_millis(1);
@@ -317,7 +321,7 @@ impl ShardHost {
         };
         if let Some(files) = groups.snapshots.pending(group, applied)? {
             self.folders.mark(&files, facts)?;
-            swap_folder(&files, &folder)?;
+            self.folders.replace(facts, &files)?;
             groups.snapshots.discard(group);
         }
         Ok(())
@@ -377,6 +381,14 @@ impl ShardHost {
             }
         };
         let view = ShardView::new(facts.clone(), Arc::new(engine), clock, state);
+        if view.seconds_ahead() > SECONDS_AHEAD_USUAL {
+            warn!(
+                container = %facts.container,
+                range = facts.range_id,
+                seconds_ahead = view.seconds_ahead(),
+                "the shard was written to under a clock that was ahead: items that are written now expire late by as much"
+            );
+        }
         let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         let recovery = &view.counters.recovery_micros;
         recovery.store(micros, Ordering::Relaxed);
@@ -393,7 +405,10 @@ impl ShardHost {
         let folder = self.shard_folder(part);
         self.folders.clear_way(&folder, self.clock.now())?;
         let mark = |unfinished: &Path| self.folders.mark(unfinished, part).map(drop);
-        split::make_part(parent, part, &folder, &self.shared, origin, mark)
+        self.folders.begin_copy(&folder)?;
+        split::make_part(parent, part, &folder, &self.shared, origin, mark)?;
+        self.folders.end_copy(&folder)?;
+        Ok(())
     }
 
     /// The version of the catalog by which this node may have had things that it does not have any more.

@@ -19,6 +19,7 @@ use tracing::error;
 use super::{
     checked_file::{self, Magic},
     identity::Identity,
+    shard_id::FolderId,
 };
 
 /// The name that the file has had from the first format on.
@@ -32,6 +33,9 @@ struct Recorded {
     catalog: u64,
     /// By folder, below the data folder.
     engines: BTreeMap<String, EngineMark>,
+    /// The data folder that it was made in; none in files of earlier builds.
+    #[serde(default)]
+    data_folder: Option<FolderId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,13 +71,14 @@ impl RecordedSequences {
     /// nothing that cannot be told from the shards, if those are whole. See [`Self::lost`].
     pub fn open(data: &Path) -> Arc<Self> {
         let path = data.join(FILE);
-        let (recorded, lost) = match find(data) {
+        let (mut recorded, lost) = match find(data) {
             Ok(recorded) => (recorded, None),
             Err(failure) => {
                 error!(%failure, "recorded sequence numbers are lost: a WAL that was cut since the last start cannot be noticed");
                 (Recorded::default(), Some(failure.to_string()))
             }
         };
+        recorded.data_folder = folder_id(data);
         Arc::new(Self {
             path,
             lost,
@@ -174,9 +179,24 @@ fn find(data: &Path) -> io::Result<Recorded> {
             Err(io::Error::new(io::ErrorKind::InvalidData, message))
         }
         None => Ok(Recorded::default()),
-        Some(contents) => rmp_serde::from_slice(&contents)
-            .map_err(|failure| checked_file::damaged(&path, &failure.to_string())),
+        Some(contents) => {
+            let recorded: Recorded = rmp_serde::from_slice(&contents)
+                .map_err(|failure| checked_file::damaged(&path, &failure.to_string()))?;
+            match (recorded.data_folder, folder_id(data)) {
+                (Some(theirs), Some(ours)) if theirs != ours => Err(checked_file::damaged(
+                    &path,
+                    "it comes from another data folder",
+                )),
+                _ => Ok(recorded),
+            }
+        }
     }
+}
+
+/// Returns the id of the data folder; none where it has no identity that can be read.
+fn folder_id(data: &Path) -> Option<FolderId> {
+    let identity = Identity::read(data).ok().flatten();
+    identity.map(|identity| identity.folder)
 }
 
 fn store(path: &Path, recorded: &Recorded) -> io::Result<()> {
@@ -238,5 +258,28 @@ mod tests {
         is_lost("too short");
         std::fs::remove_file(data.join(FILE)).unwrap();
         is_lost("is missing");
+    }
+
+    #[test]
+    fn the_file_of_another_data_folder_is_not_believed() {
+        let folders: Vec<_> = [1, 2].map(|_| tempfile::tempdir().unwrap()).into();
+        for (number, folder) in folders.iter().enumerate() {
+            RecordedSequences::begin(folder.path()).unwrap();
+            let identity = Identity {
+                format: 3,
+                folder: [number as u8; 16],
+                member: None,
+            };
+            identity.write(folder.path()).unwrap();
+            RecordedSequences::open(folder.path()).record(5);
+        }
+        let [one, other] = [0, 1].map(|at| folders[at].path().join(FILE));
+        std::fs::copy(other, one).unwrap();
+        let lost = RecordedSequences::open(folders[0].path());
+        assert!(
+            lost.lost()
+                .is_some_and(|why| why.contains("another data folder"))
+        );
+        assert_eq!(lost.catalog(), 0);
     }
 }

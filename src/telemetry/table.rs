@@ -94,6 +94,8 @@ theme! {
         "Jumps of the wall clock beyond the bound, a start far from the stored second included.";
     CLOCK_FILE_DAMAGED = Kind::Gauge, "bolide_clock_file_damaged", "boolean", [],
         "1 when the stored second could not be read at start.";
+    SHARD_AHEAD = Kind::Gauge, "bolide_clock_shard_ahead_seconds", "seconds", [CONTAINER],
+        "By how many seconds the newest _ts of a shard is ahead of the clock. Items written meanwhile get that _ts and expire late by as much.";
 }
 
 theme! {

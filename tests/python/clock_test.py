@@ -263,6 +263,23 @@ def test_start_a_day_ahead_destroys_nothing_and_the_right_clock_brings_everythin
     assert len(list(container(node).read_all_items())) == 21, "requests are accepted, and everything is there"
 
 
+def test_shard_that_was_written_to_under_a_clock_that_was_ahead_is_said(node):
+    """Timestamps of a shard never go back, so its writes expire late until the clock has caught up: not in silence."""
+    assert node.metric("bolide_clock_shard_ahead_seconds") == 0
+    node.stop()
+    set_ahead(node, JUMP_SECONDS)
+    node.start()
+    container(node).create_item({"id": "ahead", "pk": "p"})
+    node.stop()
+    set_ahead(node, 0)
+    node.start()
+    container(node).read_item("ahead", "p")
+    [shard] = status(node)["containers"][0]["shards"]
+    assert JUMP_SECONDS - 60 < shard["secondsAhead"] <= JUMP_SECONDS
+    assert node.metric("bolide_clock_shard_ahead_seconds") > JUMP_SECONDS - 60
+    assert "under a clock that was ahead" in node.log()
+
+
 def test_start_a_day_ahead_goes_on_purging_when_the_time_is_confirmed(node):
     create_mortal(node, 5, ttl=3600)
     node.stop()

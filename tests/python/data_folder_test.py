@@ -1,6 +1,7 @@
 """Whose data folder it is, what a start sets aside, and what `bolide check` finds."""
 
 import hashlib
+import json
 import shutil
 import subprocess
 import time
@@ -134,17 +135,52 @@ def test_what_the_catalog_has_given_up_is_deleted_at_a_start(new_node):
 
 
 def test_what_a_killed_split_leaves_is_deleted_at_a_start(new_node):
+    """A split notes that it makes copies, by a file of the data folder's own id."""
     node = new_node()
-    fill(node, "kept")
+    fill(node, "c", items=200, keys=50)
+    node.order("/split?container=dbs/d/colls/c")
+    wait_until(lambda: len(shards(node)) == 2, "the shard is split")
     node.stop()
-    [shard] = shards(node)
-    for extension in ["new", "new.tmp"]:
-        left = node.data / "shards" / f"{shard.removesuffix('-0')}-1.{extension}"
-        shutil.copytree(node.data / "shards" / shard, left)
+    [part, _] = sorted(shards(node))
+    folder = node.data / "shards"
+    for left in ("new", "new.tmp"):
+        shutil.copytree(folder / part, folder / f"{part}.{left}")
+    contents = json.loads((node.data / "identity").read_bytes()[40:])["folder"]
+    contents = bytes(contents)
+    (folder / f"{part}.copying").write_bytes(b"BOLIDEC1" + hashlib.sha256(contents).digest() + contents)
     node.start()
-    assert shards(node) == {shard}
+    assert not [name for name in shards(node) if "." in name]
     assert node.health("/status").json["removed"] == []
-    assert count(node, "kept") == 20
+    assert count(node, "c") == 200
+
+
+@pytest.mark.parametrize("how", ["moved to new", "moved to new.tmp", "copied to old", "copied to new", "moved to split range"])
+def test_a_folder_that_was_renamed_or_copied_by_hand_is_never_deleted(new_node, how):
+    node = new_node()
+    fill(node, "c", items=200, keys=50)
+    node.order("/split?container=dbs/d/colls/c")
+    wait_until(lambda: len(shards(node)) == 2, "the shard is split")
+    node.stop()
+    [part, _] = sorted(shards(node))
+    act, _, name = how.partition(" to ")
+    folder = node.data / "shards"
+    target = folder / (part[:-1] + "0" if name == "split range" else f"{part}.{name}")
+    {"moved": shutil.move, "copied": shutil.copytree}[act](folder / part, target)
+    told = run("check", "--data-path", node.data)
+    assert f"{target.name}: moved to removed/ by a start" in told.stdout, told.stdout
+    node.start()
+    [removed] = node.health("/status").json["removed"]
+    kept = node.data / "removed" / removed["name"]
+    assert (kept / "shard.id").exists() and list(kept.glob("*.sst"))
+    if act == "copied":
+        assert count(node, "c") == 200
+        return
+    # What was moved away by hand can be moved back.
+    node.stop()
+    shutil.rmtree(folder / part, ignore_errors=True)
+    shutil.move(kept, folder / part)
+    node.start()
+    assert count(node, "c") == 200
 
 
 def test_lost_sequence_numbers_are_said_and_recorded_anew(new_node):
@@ -312,6 +348,17 @@ def test_a_check_without_the_identity_says_what_a_start_does(new_node):
     node.start()
     assert count(node, "one") == 20
     assert (node.data / "identity").exists()
+
+
+def test_a_check_refuses_shards_without_a_catalog_as_a_start_does(new_node):
+    node = new_node()
+    fill(node, "one")
+    node.stop()
+    for file in ("catalog", "identity", "watermarks", "clock"):
+        (node.data / file).unlink()
+    done = run("check", "--data-path", node.data)
+    assert done.returncode == 4 and "there is no catalog beside it" in done.stdout, done
+    refused(node, 4, "there is no catalog beside it")
 
 
 @pytest.mark.parametrize("file", ["clock", "time", "node", "filled"])

@@ -35,6 +35,16 @@ def test_without_authentication_foreign_hosts_are_refused(new_node):
     assert asked(node, "evil.example", sign=False).status == 403
 
 
+def test_without_authentication_pages_of_other_origins_are_refused(new_node):
+    """A page may send a POST without asking first if it has no header of its own; with a key it cannot sign one."""
+    node = new_node(arguments=OPEN)
+    for origin in ("https://evil.example", "http://127.0.0.1:1", "null", ""):
+        answer = node.raw("POST", "/dbs", {"origin": origin}, body={"id": "d"}, sign=False)
+        assert answer.status == 403 and "authentication is off" in answer.message, (origin, answer)
+    own = f"http://127.0.0.1:{node.port}"
+    assert node.raw("POST", "/dbs", {"origin": own, "host": own[7:]}, body={"id": "d"}, sign=False).status == 201
+
+
 def test_listed_hosts_are_taken(new_node):
     node = new_node(arguments=["--set", "server.allowed_hosts=db.example.org, other.example.org"])
     assert asked(node, "db.example.org:8081").status == 200

@@ -297,6 +297,7 @@ fn shard_status(shard: &crate::shard::host::ShardHandle, own: Option<NodeId>) ->
                 },
                 "error": condition(shard).1,
                 "lsn": state.lsn,
+                "secondsAhead": view.seconds_ahead(),
                 "documents": state.documents,
                 "bytes": state.bytes,
                 "splitLeftovers": view.has_foreign(),

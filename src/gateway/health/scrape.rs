@@ -75,6 +75,7 @@ struct Totals {
     waiting: usize,
     under_way: usize,
     restarts: u64,
+    ahead_seconds: i64,
 }
 
 impl Totals {
@@ -135,6 +136,7 @@ impl Totals {
         self.disk_failures += view.engine.damage().failed.count();
         self.waiting += view.waiting();
         self.restarts += counters.restarts.load(Ordering::Relaxed);
+        self.ahead_seconds = self.ahead_seconds.max(view.seconds_ahead());
     }
 
     fn set(&self, container: &str) {
@@ -149,6 +151,7 @@ impl Totals {
             (&table::TORN_BYTES, self.torn_bytes as f64),
             (&table::INTAKE, self.waiting as f64),
             (&table::UNDER_WAY, self.under_way as f64),
+            (&table::SHARD_AHEAD, self.ahead_seconds as f64),
         ];
         for (metric, value) in gauges {
             metric.gauge(&[container]).set(value);

@@ -4,7 +4,7 @@ use std::{rc::Rc, sync::Arc};
 
 use http::{
     Method,
-    header::{AUTHORIZATION, DATE, HOST, HeaderValue},
+    header::{AUTHORIZATION, DATE, HOST, HeaderValue, ORIGIN},
 };
 
 use super::{
@@ -19,7 +19,10 @@ use crate::{
         protocol::{Header, Response, body::Payload, resource_path::ResourcePath, rights},
         resources,
     },
-    model::error::{Error, ErrorKind, Result},
+    model::{
+        error::{Error, ErrorKind, Result},
+        json,
+    },
     server::{Answer, Handler, Request, RequestBody, Reserved},
     telemetry::{labels::Throttle, requests::Watch},
 };
@@ -156,13 +159,39 @@ fn check_host(call: &Call<'_>, request: &Request) -> Result<()> {
     if secret.is_some_and(|authenticator| !authenticator.takes_well_known_key()) {
         return Ok(());
     }
-    let headers = request.headers().get_all(&HOST);
+    if shared.authenticator.is_none() {
+        check_origin(request)?;
+    }
+    shared.hosts.check(hosts(request))
+}
+
+/// Returns the names by which a request addresses the node.
+fn hosts(request: &Request) -> impl Iterator<Item = &[u8]> {
+    let headers = request.headers().get_all(&HOST).iter();
     let authority = request.uri().authority();
-    let hosts = headers
-        .iter()
+    headers
         .map(HeaderValue::as_bytes)
-        .chain(authority.map(|authority| authority.as_str().as_bytes()));
-    shared.hosts.check(hosts)
+        .chain(authority.map(|authority| authority.as_str().as_bytes()))
+}
+
+/// Fails with 403 for a request that a web page of another origin has made: without authentication
+/// a page needs no header for which a browser would ask first.
+fn check_origin(request: &Request) -> Result<()> {
+    let Some(origin) = request.headers().get(ORIGIN) else {
+        return Ok(());
+    };
+    let origin = String::from_utf8_lossy(origin.as_bytes());
+    let own = origin.split_once("://").map(|(_, host)| host.as_bytes());
+    match own.is_some_and(|own| hosts(request).any(|host| host.eq_ignore_ascii_case(own))) {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::Forbidden,
+            format!(
+                "a web page of '{}' may not use this node while authentication is off",
+                json::shorten(&origin)
+            ),
+        )),
+    }
 }
 
 /// Counts a large answer until its client has taken it. Reads are refused while too many bytes

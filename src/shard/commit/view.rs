@@ -90,6 +90,12 @@ impl ShardView {
         }
     }
 
+    /// Returns by how many seconds the newest `_ts` is ahead of the clock. `_ts` never goes back
+    /// within a shard, so what is written meanwhile gets it, and expires late.
+    pub fn seconds_ahead(&self) -> i64 {
+        (self.state().ts - self.clock.now()).max(0)
+    }
+
     /// Counts what has expired and is not purged.
     pub fn expiry_backlog(&self) -> std::result::Result<Backlog, EngineError> {
         self.count_expired(usize::MAX)

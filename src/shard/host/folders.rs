@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashSet,
-    fs, io,
+    fmt, fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -17,7 +17,7 @@ use crate::{
     shard::facts::ShardFacts,
     store::{
         Engine, EngineError, SharedResources,
-        checked_file::sync_folder,
+        checked_file::{self, Magic, sync_folder},
         engine::{check_exists, is_blank},
         identity::Identity,
         recorded_sequences::RecordedSequences,
@@ -35,6 +35,9 @@ const UNFINISHED: &str = "new";
 const UNFINISHED_CHECKPOINT: &str = "new.tmp";
 /// The folder of a replica that a snapshot has replaced.
 const REPLACED: &str = "old";
+/// A file of this extension says that this node is making or replacing the copies beside it.
+const COPYING: &str = "copying";
+const COPYING_MAGIC: Magic = *b"BOLIDEC1";
 
 /// The shards' part of the data folder.
 pub struct ShardFolders {
@@ -206,6 +209,130 @@ impl ShardFolders {
     /// deleted; what it does not know is set aside. Fails if the catalog is older than a shard.
     fn sort_out(&self, catalog: &Catalog, node: Option<NodeId>, second: i64) -> io::Result<()> {
         let entries = self.entries()?;
+        self.check_age(catalog, &entries)?;
+        let owned = owned(catalog, node);
+        for entry in &entries {
+            match self.plan_for(entry, &owned, catalog, node) {
+                Plan::Open => self.note_unnamed(entry),
+                Plan::Keep => {}
+                Plan::Delete(why) => {
+                    info!(folder = %entry.path.display(), why, "deleting a folder");
+                    self.sequences.forget(&sequence_name(&entry.path));
+                    fs::remove_dir_all(&entry.path)?;
+                }
+                Plan::SetAside(why) => self.set_aside(&entry.path, second, why)?,
+                Plan::Ignore => warn!(path = %entry.path.display(), "not a shard; left alone"),
+            }
+        }
+        self.forget_copies()?;
+        *self.removed.lock().unwrap_or_else(PoisonError::into_inner) = removed::list(&self.data)?;
+        Ok(())
+    }
+
+    /// Decides what a start does with a folder. Only what proves itself to be given up or unfinished
+    /// is deleted: a name alone proves nothing, people rename and copy folders.
+    fn plan_for(
+        &self,
+        entry: &Entry,
+        owned: &HashSet<String>,
+        catalog: &Catalog,
+        node: Option<NodeId>,
+    ) -> Plan {
+        if owned.contains(&entry.name) {
+            return Plan::Open;
+        }
+        let is_copy = || self.is_being_copied(&entry.path);
+        match &entry.kind {
+            EntryKind::Shard(rid, range) => {
+                if node.is_some() && is_ahead(catalog, *rid, *range) {
+                    return Plan::Keep;
+                }
+                let id = entry.id.as_ref();
+                let is_itself =
+                    id.is_some_and(|id| id.check(&self.id, &rid.to_text(), *range).is_ok());
+                match catalog.has_given_up(*rid, *range, node) && is_itself {
+                    true => Plan::Delete("the catalog has given this shard up"),
+                    false => Plan::SetAside("no container owns it"),
+                }
+            }
+            EntryKind::Unfinished if is_copy() => Plan::Delete("a crash has left this of a split"),
+            EntryKind::Unfinished => Plan::SetAside("no split of this node has made it"),
+            // The snapshot took its place: the log goes on from there.
+            EntryKind::Replaced if is_copy() && entry.path.with_extension("").exists() => {
+                Plan::Delete("a snapshot has replaced it")
+            }
+            EntryKind::Replaced => Plan::SetAside("no snapshot has replaced it"),
+            EntryKind::Foreign => Plan::Ignore,
+        }
+    }
+
+    /// Notes that the copies of a shard's folder beside it are made by this node, so that a start
+    /// after a crash may delete them.
+    pub fn begin_copy(&self, folder: &Path) -> io::Result<()> {
+        checked_file::replace(&folder.with_extension(COPYING), &COPYING_MAGIC, &self.id)
+    }
+
+    /// Ends what [`Self::begin_copy`] has begun, when no copy is left.
+    pub fn end_copy(&self, folder: &Path) -> io::Result<()> {
+        match fs::remove_file(folder.with_extension(COPYING)) {
+            Err(failure) if failure.kind() != io::ErrorKind::NotFound => Err(failure),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether a crash has interrupted this node while it made or replaced the copy.
+    fn is_being_copied(&self, copy: &Path) -> bool {
+        let name = copy.file_name().unwrap_or_default().to_string_lossy();
+        let shard = name.split('.').next().unwrap_or_default();
+        let note = self.shards().join(shard).with_extension(COPYING);
+        let noted = checked_file::read(&note, &COPYING_MAGIC);
+        noted.is_ok_and(|noted| noted.is_some_and(|id| id == self.id))
+    }
+
+    /// Removes the notes of copies, which a start has dealt with.
+    fn forget_copies(&self) -> io::Result<()> {
+        let entries = match fs::read_dir(self.shards()) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
+            let path = entry?.path();
+            if path
+                .extension()
+                .is_some_and(|extension| extension == COPYING)
+                && path.is_file()
+            {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a folder in the place of a shard's. After a crash in between there is at least one of
+    /// them, and whoever looks for the second finds it.
+    pub fn replace(&self, facts: &ShardFacts, new: &Path) -> io::Result<()> {
+        let place = self.of(facts);
+        let old = place.with_extension(REPLACED);
+        let shards = self.shards();
+        fs::create_dir_all(&shards)?;
+        self.begin_copy(&place)?;
+        if old.exists() {
+            fs::remove_dir_all(&old)?;
+        }
+        if place.exists() {
+            fs::rename(&place, &old)?;
+        }
+        fs::rename(new, &place)?;
+        sync_folder(&shards)?;
+        if old.exists() {
+            fs::remove_dir_all(&old)?;
+        }
+        self.end_copy(&place)
+    }
+
+    /// Fails if the catalog is lost, or older than a shard.
+    fn check_age(&self, catalog: &Catalog, entries: &[Entry]) -> io::Result<()> {
         // A folder full of shards without a catalog is not garbage: the catalog is lost.
         let is_shard = |entry: &Entry| !matches!(entry.kind, EntryKind::Foreign);
         if catalog.version == 0 && entries.iter().any(is_shard) {
@@ -214,50 +341,6 @@ impl ShardFolders {
                 self.shards().display()
             )));
         }
-        self.check_age(catalog, &entries)?;
-        let owned = owned(catalog, node);
-        for entry in &entries {
-            match &entry.kind {
-                _ if owned.contains(&entry.name) => self.note_unnamed(entry),
-                EntryKind::Shard(rid, range) => {
-                    let ahead = node.is_some() && is_ahead(catalog, *rid, *range);
-                    let ours = |id: &ShardId| id.data_folder == self.id;
-                    if ahead {
-                        continue;
-                    }
-                    if catalog.has_given_up(*rid, *range, node)
-                        && entry.id.as_ref().is_some_and(ours)
-                    {
-                        info!(folder = %entry.path.display(), "deleting a shard that the catalog has given up");
-                        self.sequences.forget(&sequence_name(&entry.path));
-                        fs::remove_dir_all(&entry.path)?;
-                    } else {
-                        self.set_aside(&entry.path, second, "no container owns it")?;
-                    }
-                }
-                EntryKind::Unfinished => {
-                    info!(folder = %entry.path.display(), "deleting what a crash has left of a split");
-                    fs::remove_dir_all(&entry.path)?;
-                }
-                EntryKind::Replaced => {
-                    // The snapshot took its place, or is about to: the log goes on from there.
-                    if entry.path.with_extension("").exists() {
-                        info!(folder = %entry.path.display(), "deleting what a snapshot has replaced");
-                        fs::remove_dir_all(&entry.path)?;
-                    } else {
-                        self.set_aside(&entry.path, second, "a snapshot was to replace it")?;
-                    }
-                }
-                EntryKind::Foreign => {
-                    warn!(path = %entry.path.display(), "not a shard; left alone");
-                }
-            }
-        }
-        *self.removed.lock().unwrap_or_else(PoisonError::into_inner) = removed::list(&self.data)?;
-        Ok(())
-    }
-
-    fn check_age(&self, catalog: &Catalog, entries: &[Entry]) -> io::Result<()> {
         let together = "the catalog and the shards belong together: restore the whole data folder from one copy";
         let known = self.sequences.catalog();
         if catalog.version < known {
@@ -346,7 +429,8 @@ pub fn verify(
         age.map(|()| format!("version {}", catalog.version))
             .map_err(|failure| failure.to_string()),
     )];
-    let mut names: Vec<_> = owned(catalog, node).into_iter().collect();
+    let owned = owned(catalog, node);
+    let mut names: Vec<_> = owned.iter().cloned().collect();
     names.sort();
     for name in &names {
         let folder = folders.shards().join(name);
@@ -365,8 +449,8 @@ pub fn verify(
         verdicts.push((name.clone(), outcome));
     }
     for entry in entries.iter().filter(|entry| !names.contains(&entry.name)) {
-        let kept = "no range of the catalog owns it".to_owned();
-        verdicts.push((entry.name.clone(), Ok(kept)));
+        let plan = folders.plan_for(entry, &owned, catalog, node);
+        verdicts.push((entry.name.clone(), Ok(plan.to_string())));
     }
     verdicts.into_iter().map(Ok).collect()
 }
@@ -378,6 +462,28 @@ struct Entry {
     kind: EntryKind,
     /// Whose it says that it is; none where it cannot be read.
     id: Option<ShardId>,
+}
+
+/// What a start does with a folder.
+enum Plan {
+    Open,
+    /// A cluster's log may be ahead of its catalog.
+    Keep,
+    Delete(&'static str),
+    SetAside(&'static str),
+    Ignore,
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open => f.write_str("opened by a start"),
+            Self::Keep => f.write_str("newer than the catalog; kept by a start"),
+            Self::Delete(why) => write!(f, "deleted by a start: {why}"),
+            Self::SetAside(why) => write!(f, "moved to removed/ by a start: {why}"),
+            Self::Ignore => f.write_str("not a shard; left alone by a start"),
+        }
+    }
 }
 
 enum EntryKind {
@@ -476,24 +582,4 @@ fn parse_name(name: &str) -> Option<(ContainerRid, u32)> {
 fn is_ahead(catalog: &Catalog, rid: ContainerRid, range: u32) -> bool {
     let known = catalog.container_by_rid(rid);
     known.is_some_and(|known| range > known.highest_range())
-}
-
-/// Puts a folder in the place of another. After a crash in between there is at least one of them,
-/// and whoever looks for the second finds it.
-pub fn swap_folder(new: &Path, place: &Path) -> io::Result<()> {
-    let old = place.with_extension(REPLACED);
-    if old.exists() {
-        fs::remove_dir_all(&old)?;
-    }
-    if place.exists() {
-        fs::rename(place, &old)?;
-    }
-    let parent = place.parent().unwrap_or(place);
-    fs::create_dir_all(parent)?;
-    fs::rename(new, place)?;
-    sync_folder(parent)?;
-    if old.exists() {
-        fs::remove_dir_all(&old)?;
-    }
-    Ok(())
 }

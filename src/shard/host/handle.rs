@@ -10,9 +10,7 @@ use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use super::{
-    Leader, Link, ShardHandle, ShardHost,
-    folders::swap_folder,
-    group_of,
+    Leader, Link, ShardHandle, ShardHost, group_of,
     reopen::{Afterwards, open_when_possible, release},
     start_actor,
 };
@@ -231,7 +229,7 @@ impl ShardHandle {
         }
         let counted = view.map(release);
         self.host.folders.mark(files, &self.facts)?;
-        swap_folder(files, &self.host.shard_folder(&self.facts))?;
+        self.host.folders.replace(&self.facts, files)?;
         let view = self.host.open_view(&self.facts, DefaultTtl::Off, None)?;
         if let Some(counted) = counted {
             view.counters.continue_from(&counted);
