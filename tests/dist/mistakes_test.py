@@ -12,8 +12,8 @@ from conftest import is_root
 ROOT = Path(__file__).parents[2]
 TOOLS = [
     "ar", "awk", "bash", "cat", "cc", "chmod", "cp", "cut", "dirname", "du", "find", "git", "grep", "gzip", "head", "id",
-    "install", "ls", "md5sum", "mkdir", "mktemp", "mv", "python3", "readelf", "rm", "rmdir", "sed", "sha256sum", "sort", "stat",
-    "strip", "tail", "tar", "uname", "xargs",
+    "install", "ls", "make", "md5sum", "mkdir", "mktemp", "mv", "python3", "readelf", "rm", "rmdir", "sed", "sha256sum",
+    "sort", "stat", "strip", "tail", "tar", "uname", "xargs",
 ]  # fmt: skip
 
 

@@ -27,13 +27,20 @@ const READY_WAIT_MAX: Duration = Duration::from_secs(15);
 const STOP_WAIT_MAX: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(10);
 
-/// The binary under test: `BOLIDE_BINARY`, or the release build in the project's target folder.
+/// The binary under test: `BOLIDE_BINARY`, or the release build in cargo's target folder, which
+/// is that of `tests/run` where none is given.
 pub fn binary_path() -> PathBuf {
     if let Some(path) = std::env::var_os("BOLIDE_BINARY") {
         return path.into();
     }
-    let home = std::env::var_os("HOME").expect("HOME is set");
-    Path::new(&home).join(".cache/bolide/target/release/bolide")
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(
+        || {
+            let home = std::env::var_os("HOME").expect("HOME is set");
+            Path::new(&home).join(".cache/bolide/target")
+        },
+        PathBuf::from,
+    );
+    target.join("release/bolide")
 }
 
 /// A running node with a data folder of its own.
