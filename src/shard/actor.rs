@@ -8,7 +8,7 @@ use tracing::debug;
 
 use super::{
     command::{Change, Command},
-    commit::{self, CommitLog, Group, Reply, Solo, Waiting},
+    commit::{self, CommitLog, Group, Reply, Standalone, Waiting, write_queue::Perform},
     decide::{
         answer::AnswerBudget,
         conditions, guard,
@@ -42,24 +42,10 @@ use crate::{
 /// How often the purger looks at the clock.
 const PURGE_TICK: Duration = Duration::from_millis(500);
 
-/// Requests have gathered in the intake.
+/// Requests have gathered in the write queue.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Wake;
-
-/// A request for changes; all operations are on one partition key.
-pub struct Perform {
-    /// Where the items of that key are kept.
-    pub place: Epk,
-    pub operations: Vec<Operation>,
-    /// All or nothing; otherwise each operation stands alone.
-    pub atomic: bool,
-    pub reply: oneshot::Sender<Result<Reply>>,
-    /// Takes the operations back, without a reply, if conditions of theirs were judged by versions that are not the newest any more.
-    pub stale: Option<oneshot::Sender<Vec<Operation>>>,
-    /// The room for items in the answer; `None`: as much as there is.
-    pub answer: Option<Arc<AnswerBudget>>,
-}
 
 /// Changes the container's default time to live at a second that is the same for all its shards, unless that is in the past.
 #[derive(Message)]
@@ -143,7 +129,7 @@ impl Drop for Farewell {
 impl Shard {
     /// Builds the actor from what is on disk.
     pub fn open(view: Arc<ShardView>, farewell: Farewell) -> Result<Self, EngineError> {
-        let (log, state) = Solo::open(Arc::clone(&view))?;
+        let (log, state) = Standalone::open(Arc::clone(&view))?;
         let log = Box::new(log);
         Ok(Self::new(view, farewell, log, state, Place::Alone))
     }
@@ -472,7 +458,7 @@ impl Handler<Close> for Shard {
         self.stop_gathering(context);
         self.closing = Some(message.closed);
         // From now on everybody is refused at once.
-        self.view.intake.wake_at(1);
+        self.view.write_queue.wake_at(1);
         self.finish_closing(context);
     }
 }

@@ -45,11 +45,11 @@ impl Shard {
             Holding::Settling(_) | Holding::Parting | Holding::Still => {}
         }
         loop {
-            // The commit under way ends with a look at the intake.
+            // The commit under way ends with a look at the write queue.
             if self.must_wait(context) {
                 return;
             }
-            let requests = self.view.intake.take(self.wake_at());
+            let requests = self.view.write_queue.take(self.wake_at());
             if requests.is_empty() {
                 break;
             }
@@ -57,14 +57,14 @@ impl Shard {
             while let Some(request) = requests.next() {
                 self.decide(request);
                 if self.must_wait(context) {
-                    self.view.intake.put_back(requests.collect());
+                    self.view.write_queue.put_back(requests.collect());
                     return;
                 }
             }
         }
         self.commit(context);
         if self.committing {
-            self.view.intake.wake_at(self.wake_at());
+            self.view.write_queue.wake_at(self.wake_at());
         }
     }
 

@@ -14,7 +14,6 @@ pub mod freshness;
 mod groups;
 pub mod host;
 pub mod index_work;
-mod intake;
 mod leadership;
 mod parting;
 pub mod progress;
@@ -28,9 +27,9 @@ mod split_work;
 pub mod state;
 mod sums;
 pub mod suspect;
-pub mod view;
 mod whereabouts;
 
+pub use commit::view;
 pub use decide::{answer, guard, transaction};
 pub use state::{command, facts, generation, indexing, overlay};
 

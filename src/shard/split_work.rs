@@ -123,7 +123,7 @@ impl Shard {
         let Holding::Over(parts) = &self.holding else {
             return;
         };
-        for request in self.view.intake.take(1) {
+        for request in self.view.write_queue.take(1) {
             let part = parts
                 .iter()
                 .find(|part| part.facts.range.contains(&request.place));

@@ -24,7 +24,8 @@ use crate::{
         ttl::DefaultTtl,
     },
     shard::{
-        actor::{ChangeDefaultTtl, Close, Perform, Shard, Wake},
+        actor::{ChangeDefaultTtl, Close, Shard, Wake},
+        commit::write_queue::Perform,
         facts::ShardFacts,
         index_work::ChangeIndex,
         leadership::{Follow, Lead},
@@ -157,7 +158,7 @@ impl ShardHandle {
     pub(in crate::shard) fn take_in(&self, request: Perform) {
         match &**self.link.load() {
             Link::Up { view, address, .. } => {
-                if view.intake.push(request) {
+                if view.write_queue.push(request) {
                     address.do_send(Wake);
                 }
             }
@@ -390,7 +391,7 @@ impl ShardHandle {
 
     /// Whether the shard takes writes, as far as is known.
     pub fn check_writable(&self) -> Result<()> {
-        self.with_view(ShardView::check_writable)
+        self.with_view(|view| view.check_writable())
     }
 
     /// Finishes what was accepted, flushes the memtable and lets go of the files. Fails when the flush does: the journal has all.

@@ -11,9 +11,9 @@ use crate::{
         error::{Error, Result},
     },
     shard::{
-        actor::{Perform, Wake},
+        actor::Wake,
         answer::AnswerBudget,
-        commit::Reply,
+        commit::{Reply, write_queue::Perform},
         decide::conditions,
         transaction::Operation,
     },
@@ -128,7 +128,7 @@ impl ShardHandle {
                 address,
                 leader: Leader::Here,
             } => {
-                if view.intake.push(request) {
+                if view.write_queue.push(request) {
                     address.do_send(Wake);
                 }
                 None

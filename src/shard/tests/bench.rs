@@ -28,9 +28,9 @@ use crate::{
         ttl::DefaultTtl,
     },
     shard::{
-        actor::{ChangeDefaultTtl, Farewell, Perform, Shard},
+        actor::{ChangeDefaultTtl, Farewell, Shard},
         command::Command,
-        commit::{self, CommitLog, Group, OnCommitted, Reply},
+        commit::{self, CommitLog, Group, OnCommitted, Reply, write_queue::Perform},
         decide::{conditions, guard::Guard},
         facts::ShardFacts,
         feed,
@@ -385,7 +385,7 @@ impl Bench {
             stale,
             answer: None,
         };
-        self.view.intake.push(request);
+        self.view.write_queue.push(request);
         self.shard.take_requests(&mut self.context);
         Answer(answer)
     }
@@ -544,7 +544,7 @@ impl Bench {
             stale: None,
             answer: None,
         };
-        self.view.intake.push(request);
+        self.view.write_queue.push(request);
         self.shard.take_requests(&mut self.context);
         self.settle();
         let created = Answer(answer).now().expect("the group was committed");

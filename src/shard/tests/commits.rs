@@ -12,7 +12,7 @@ use super::bench::{Bench, Want, after, item};
 use crate::{
     model::ttl::DefaultTtl,
     shard::{
-        commit::{CommitLog, Group, Solo, Waiting},
+        commit::{CommitLog, Group, Standalone, Waiting},
         state::command::{Change, Command, IndexChanges},
     },
     store::keys,
@@ -30,8 +30,8 @@ fn runtime() -> tokio::runtime::Runtime {
 #[test]
 fn a_group_of_the_owner_before_a_rebuild_is_refused_and_the_next_owner_writes_on() {
     let bench = Bench::new(DefaultTtl::Off);
-    let (before, _) = Solo::open(Arc::clone(&bench.view)).expect("opens");
-    let (next, _) = Solo::open(Arc::clone(&bench.view)).expect("opens again");
+    let (before, _) = Standalone::open(Arc::clone(&bench.view)).expect("opens");
+    let (next, _) = Standalone::open(Arc::clone(&bench.view)).expect("opens again");
     let runtime = runtime();
     let _inside = runtime.enter();
     let (reply, answer) = oneshot::channel();
@@ -74,7 +74,7 @@ fn a_group_of_the_owner_before_a_rebuild_is_refused_and_the_next_owner_writes_on
 fn a_command_that_does_not_decode_stops_the_shard_instead_of_dropping_a_write() {
     let mut bench = Bench::new(DefaultTtl::Off);
     assert_eq!(bench.status(Want::Create(item("1"))), 201);
-    let (log, state) = Solo::open(Arc::clone(&bench.view)).expect("opens");
+    let (log, state) = Standalone::open(Arc::clone(&bench.view)).expect("opens");
     let runtime = runtime();
     let _inside = runtime.enter();
     let (reply, answer) = oneshot::channel();
@@ -128,7 +128,7 @@ impl Wake for Explosive {
 #[test]
 fn a_commit_that_panics_is_reported_so_that_nobody_waits_for_ever() {
     let bench = Bench::new(after(5));
-    let (log, _) = Solo::open(Arc::clone(&bench.view)).expect("opens");
+    let (log, _) = Standalone::open(Arc::clone(&bench.view)).expect("opens");
     let runtime = runtime();
     let _inside = runtime.enter();
     let (reply, mut answer) = oneshot::channel();

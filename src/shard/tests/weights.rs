@@ -107,12 +107,16 @@ fn a_group_is_cut_while_the_one_before_is_committed_and_everybody_is_answered() 
         .map(|id| bench.send(KEY, &[Want::Create(large(id))], true))
         .collect();
     // The first went alone; the next group is full, and the others wait where they are counted.
-    assert!(bench.view.intake.len() > 20, "{}", bench.view.intake.len());
+    assert!(
+        bench.view.write_queue.len() > 20,
+        "{}",
+        bench.view.write_queue.len()
+    );
     bench.settle();
     for answer in &mut answers {
         let reply = answer.now().expect("committed");
         assert_eq!(reply.results[0].as_ref().expect("created").status, 201);
     }
     assert_eq!(bench.view.state().documents, 40);
-    assert_eq!(bench.view.intake.len(), 0);
+    assert_eq!(bench.view.write_queue.len(), 0);
 }

@@ -1,5 +1,5 @@
-//! What others may see of a shard: its committed state, read on the caller's thread. A message to the actor and back costs more
-//! than the read itself, and a read must not wait behind writes.
+//! What the actor, the commit log and the readers of a shard share: what is committed, and what
+//! stands in the way of writes.
 
 use std::sync::{
     Arc, Mutex,
@@ -7,38 +7,30 @@ use std::sync::{
 };
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use bytes::Bytes;
 
-use super::{
-    command::Command,
-    decide::purge::EngineLanes,
-    facts::ShardFacts,
-    generation::IndexState,
-    indexing::LiveIndex,
-    intake::Intake,
-    recent::Recent,
-    state::ShardState,
-    sums::Sums,
-    transaction::{self, Done},
-    whereabouts::Whereabouts,
-};
+use super::write_queue::WriteQueue;
 use crate::{
     clock::Clock,
-    expiry::{Backlog, EffectiveRules, ExpiryCheck, ExpiryRules, backlog, earlier},
+    expiry::{EffectiveRules, ExpiryCheck, ExpiryRules},
     model::{
-        epk::{Epk, EpkRange},
         error::{Error, ErrorKind, Result},
         indexing_policy::IndexingPolicy,
-        item::EtagCondition,
         ttl::{DefaultTtl, ItemTtl},
     },
-    store::{Engine, EngineError, document::Stored, index_entry, keys},
+    shard::{
+        recent::Recent,
+        state::{
+            ShardState, command::Command, facts::ShardFacts, generation::IndexState,
+            indexing::LiveIndex,
+        },
+        sums::Sums,
+        whereabouts::Whereabouts,
+    },
+    store::{Engine, EngineError},
 };
 
-/// Dead entries that a page may step over before it is handed out short.
-const PAGE_EXAMINED_MAX: usize = 20_000;
-
-pub struct ShardView {
+/// The shared state of a shard.
+pub struct ShardCore {
     pub facts: ShardFacts,
     pub engine: Arc<Engine>,
     pub clock: Clock,
@@ -57,15 +49,15 @@ pub struct ShardView {
     /// The generations of the index; at least those that the state names.
     live_indexes: ArcSwap<Vec<Arc<LiveIndex>>>,
     /// Where requests wait for the actor.
-    pub(super) intake: Intake,
+    pub(in crate::shard) write_queue: WriteQueue,
     /// What stretches of the index come to.
-    pub(super) sums: Sums,
+    pub(in crate::shard) sums: Sums,
     /// Where items are that queries have found.
-    pub(super) whereabouts: Whereabouts,
+    pub(in crate::shard) whereabouts: Whereabouts,
     /// Documents that queries have found.
-    pub(super) recent: Recent,
+    pub(in crate::shard) recent: Recent,
     /// The commit log's own: what is applied, and by which of the shard's owners.
-    pub(super) applied: Mutex<Applied>,
+    pub(in crate::shard) applied: Mutex<Applied>,
 }
 
 /// What an engine can run out of, and get back.
@@ -76,7 +68,7 @@ pub enum Shortage {
 }
 
 impl Shortage {
-    /// What a failure of the engine is a shortage of, if it is one.
+    /// Returns what a failure of the engine is a shortage of, if it is one.
     pub fn of(failure: &EngineError) -> Option<Self> {
         match failure {
             EngineError::Full(_) => Some(Self::Disk),
@@ -99,27 +91,27 @@ impl Shortage {
 }
 
 /// The applied state, under the lock that commits hold.
-pub(super) struct Applied {
+pub(in crate::shard) struct Applied {
     pub state: ShardState,
     /// Goes up when the actor is rebuilt, so that groups of the old one are refused.
     pub epoch: u64,
 }
 
-/// What a shard has done since it was opened.
+/// Counts what a shard has done since it was opened.
 #[derive(Default)]
 pub struct Counters {
     pub commands: AtomicU64,
     pub fsyncs: AtomicU64,
     pub purged: AtomicU64,
     pub restarts: AtomicU64,
-    /// How long the engine took to open, the replay of its journal included.
+    /// How long the engine took to open, the replay of its WAL included.
     pub recovery_micros: AtomicU64,
-    /// The share of its time that the purger may work; 0 while nothing is due.
+    /// The share of its time that the purger may work; 0 while nothing has expired.
     purger_duty_percent: AtomicU64,
 }
 
 impl Counters {
-    /// Goes on counting where those of the shard's engine before a reopening ended.
+    /// Goes on from the counts before the engine was reopened.
     pub fn continue_from(&self, before: &Self) {
         let pairs = [
             (&self.commands, &before.commands),
@@ -141,49 +133,9 @@ impl Counters {
     }
 }
 
-/// Items for one answer, bounded in number and size.
-pub struct Page {
-    pub items: Vec<PageItem>,
-    /// When the first of the items expires.
-    pub first_due: Option<i64>,
-    bytes: usize,
-    items_max: usize,
-    bytes_max: usize,
-}
-
-#[derive(Debug)]
-pub struct PageItem {
-    pub range_id: u32,
-    pub key: Vec<u8>,
-    pub stored: Stored<Bytes>,
-}
-
-impl Page {
-    pub fn new(items_max: usize, bytes_max: usize) -> Self {
-        Self {
-            items: Vec::new(),
-            first_due: None,
-            bytes: 0,
-            items_max,
-            bytes_max,
-        }
-    }
-
-    /// Whether an item of this size fits; the first one always does.
-    pub fn has_room_for(&self, bytes: usize) -> bool {
-        self.items.is_empty()
-            || (self.items.len() < self.items_max && self.bytes + bytes <= self.bytes_max)
-    }
-
-    fn push(&mut self, item: PageItem, due: Option<i64>) {
-        self.first_due = earlier(self.first_due, due);
-        self.bytes += item.stored.body().len();
-        self.items.push(item);
-    }
-}
-
-impl ShardView {
-    /// `state` is what a new shard begins with; what the engine holds wins when the shard is opened.
+impl ShardCore {
+    /// Makes the core of a shard. `state` is what a new shard begins with; what the engine holds wins
+    /// when the shard is opened.
     pub fn new(facts: ShardFacts, engine: Arc<Engine>, clock: Clock, state: ShardState) -> Self {
         Self {
             facts,
@@ -198,7 +150,7 @@ impl ShardView {
             has_foreign: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
             live_indexes: ArcSwap::default(),
-            intake: Intake::default(),
+            write_queue: WriteQueue::default(),
             sums: Sums::default(),
             recent: Recent::default(),
             whereabouts: Whereabouts::default(),
@@ -206,7 +158,7 @@ impl ShardView {
         }
     }
 
-    /// The LSN of the last committed transaction.
+    /// Returns the LSN of the last committed transaction.
     pub fn lsn(&self) -> u64 {
         self.lsn.load(Ordering::Acquire)
     }
@@ -243,7 +195,7 @@ impl ShardView {
         Ok(())
     }
 
-    /// Whether the newest generation of the index has this policy.
+    /// Returns whether the newest generation of the index has this policy.
     pub fn has_policy(&self, policy: &IndexingPolicy) -> bool {
         let IndexState {
             mode,
@@ -259,7 +211,8 @@ impl ShardView {
             })
     }
 
-    /// How far a change of the index has come, in percent: of a new generation, and of what a lazy one follows.
+    /// Returns how far a change of the index has come, in percent: of a new generation, and of what a
+    /// lazy one follows.
     pub fn index_progress(&self) -> (u8, Option<u8>) {
         let state = self.state();
         let lazy = state.index.current.filter(|one| one.lazy);
@@ -270,7 +223,7 @@ impl ShardView {
         )
     }
 
-    /// Transactions that a lazy index has not seen yet.
+    /// Returns how many transactions a lazy index has not seen yet.
     pub fn lazy_lag(&self) -> u64 {
         let state = self.state();
         let lazy = state.index.current.filter(|one| one.lazy);
@@ -279,16 +232,16 @@ impl ShardView {
         })
     }
 
-    /// Commands are about to be handed to the engine: what readers remember of their items is forgotten. One write at a time; `settle_write` with the
-    /// number that this returns ends it.
-    pub(super) fn begin_write(&self, commands: &[Command]) -> u64 {
+    /// Drops what the caches hold of items that these commands are about to change. One write at a
+    /// time; `settle_write` with the number that this returns ends it.
+    pub(in crate::shard) fn begin_write(&self, commands: &[Command]) -> u64 {
         let number = self.sums.begin(commands);
         self.recent.begin(commands, number);
         number
     }
 
-    /// A write is in the engine, for all snapshots from now on.
-    pub(super) fn settle_write(&self, number: u64) {
+    /// Ends a write: it is in the engine, for all snapshots from now on.
+    pub(in crate::shard) fn settle_write(&self, number: u64) {
         self.sums.settle(number);
     }
 
@@ -323,7 +276,7 @@ impl ShardView {
         }
     }
 
-    /// Nothing that was announced will be committed.
+    /// Forgets announced changes of the default: none of them will be committed.
     pub fn forget_announced(&self) {
         self.rules.rcu(|rules| rules.without_pending());
     }
@@ -350,7 +303,8 @@ impl ShardView {
         self.has_foreign.store(has, Ordering::Release);
     }
 
-    /// Whether the engine also has items that are not in the shard's range: what a split has left.
+    /// Returns whether the engine also has items that are not in the shard's range: what a split has
+    /// left.
     pub fn has_foreign(&self) -> bool {
         self.has_foreign.load(Ordering::Acquire)
     }
@@ -359,7 +313,7 @@ impl ShardView {
         self.is_cut.store(is_cut, Ordering::Release);
     }
 
-    /// Whether the log of the shard's group has split it: nothing is written to it any more.
+    /// Returns whether the log of the shard's group has split it: nothing is written to it any more.
     pub fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::Acquire)
     }
@@ -375,7 +329,7 @@ impl ShardView {
     }
 
     /// Fails while the space that is set aside for purging is in use.
-    pub(super) fn check_reserve(&self) -> Result<()> {
+    pub(in crate::shard) fn check_reserve(&self) -> Result<()> {
         match self.engine.reserve.is_released() {
             true => Err(Shortage::Disk.refusal()),
             false => Ok(()),
@@ -391,9 +345,9 @@ impl ShardView {
         }
     }
 
-    /// Requests that wait for the actor to take them up.
+    /// Returns how many requests wait for the actor.
     pub fn waiting(&self) -> usize {
-        self.intake.len()
+        self.write_queue.len()
     }
 
     /// Returns the second at which an item expires; `None`: never, or not certain right now.
@@ -401,126 +355,13 @@ impl ShardView {
         self.rules.load().expiry_of(ts, ttl)
     }
 
-    /// Counts what has expired and is not purged.
-    pub fn expiry_backlog(&self) -> std::result::Result<Backlog, EngineError> {
-        self.count_expired(usize::MAX)
-    }
-
-    /// Returns whether anything has expired and is not purged.
-    pub fn has_expired(&self) -> std::result::Result<bool, EngineError> {
-        Ok(self.count_expired(1)?.items > 0)
-    }
-
-    /// Counts what has expired and is not purged, up to so many items of each lane.
-    fn count_expired(&self, items_max: usize) -> std::result::Result<Backlog, EngineError> {
-        let (state, now) = (self.state(), self.clock.now());
-        let lanes = EngineLanes(&self.engine);
-        backlog(&lanes, &state.rules, state.cursors, now, items_max)
-    }
-
-    /// The live document under a key, at this very second.
-    pub fn live(&self, key: &[u8]) -> Result<Option<Stored<Bytes>>> {
-        let Some(bytes) = self.engine.get(key)? else {
-            return Ok(None);
-        };
-        let stored = decode(Bytes::copy_from_slice(&bytes))?;
-        Ok(self.is_live(&stored, self.clock.now()).then_some(stored))
-    }
-
-    /// Reads one item.
-    pub fn read(
-        &self,
-        place: &[u8],
-        id: &str,
-        if_none_match: Option<&EtagCondition>,
-    ) -> Result<Done> {
-        let live = self
-            .live(&keys::document(place, id))?
-            .ok_or_else(|| transaction::missing(id))?;
-        let due = self.expiry_of(live.header.ts, live.header.ttl);
-        Ok(Done {
-            due,
-            ..transaction::read(live, if_none_match)
-        })
-    }
-
-    /// The id of the live item of a partition key that has this ordinal: by the index where it knows, else by a look at all of them.
-    pub fn id_of(&self, place: &Epk, ordinal: u64) -> Result<Option<String>> {
-        let known = self.engine.get(&keys::resource(ordinal))?;
-        let known = known.as_deref().and_then(index_entry::resource_parts);
-        let (from, to) = keys::document_range(place, &place.successor());
-        if let Some((_, key)) =
-            known.filter(|(_, key)| (from.as_slice()..to.as_slice()).contains(key))
-            && self
-                .live(key)?
-                .is_some_and(|stored| stored.header.ordinal == ordinal)
-        {
-            return Ok(keys::document_id(key, place).map(str::to_owned));
-        }
-        let now = self.clock.now();
-        let mut scan = self.engine.scan(&from, &to);
-        while let Some((key, value)) = scan.entry()? {
-            let stored = decode(value)?;
-            if stored.header.ordinal == ordinal && self.is_live(&stored, now) {
-                return Ok(keys::document_id(key, place).map(str::to_owned));
-            }
-            scan.advance();
-        }
-        Ok(None)
-    }
-
     /// Returns a check by the rules and the second of now, for a whole page of items.
     pub fn expiry_check(&self) -> ExpiryCheck {
         ExpiryCheck::new(self.rules.load_full(), self.clock.now())
     }
 
-    fn is_live<B: AsRef<[u8]>>(&self, stored: &Stored<B>, now: i64) -> bool {
-        !self
-            .rules
-            .load()
-            .is_expired(stored.header.ts, stored.header.ttl, now)
+    /// Returns whether an item that was written at `ts` is visible at `now`.
+    pub fn is_live(&self, ts: i64, ttl: ItemTtl, now: i64) -> bool {
+        !self.rules.load().is_expired(ts, ttl, now)
     }
-
-    /// Adds the live documents of a range to a page, in key order from `from` on, without those that `skip` names. Gives back the key to go
-    /// on from when the page is full, or after much work without result.
-    pub fn fill(
-        &self,
-        page: &mut Page,
-        range: &EpkRange,
-        from: Option<&[u8]>,
-        skip: impl Fn(&[u8]) -> bool,
-    ) -> Result<Option<Vec<u8>>> {
-        let (start, to) = keys::document_range(&range.min, &range.max);
-        let from = from.map_or(start.as_slice(), |from| from.max(start.as_slice()));
-        let now = self.clock.now();
-        let mut scan = self.engine.scan(from, &to);
-        for examined in 0.. {
-            let Some((key, value)) = scan.entry()? else {
-                break;
-            };
-            let stored = decode(value)?;
-            if self.is_live(&stored, now) && !skip(key) {
-                if !page.has_room_for(stored.body().len()) {
-                    return Ok(Some(key.to_vec()));
-                }
-                let stored = decode(Bytes::copy_from_slice(value))?;
-                let due = self.expiry_of(stored.header.ts, stored.header.ttl);
-                let item = PageItem {
-                    range_id: self.facts.range_id,
-                    key: key.to_vec(),
-                    stored,
-                };
-                page.push(item, due);
-            } else if examined >= PAGE_EXAMINED_MAX {
-                return Ok(Some(key.to_vec()));
-            }
-            scan.advance();
-        }
-        Ok(None)
-    }
-}
-
-pub(super) fn decode<B: AsRef<[u8]>>(bytes: B) -> Result<Stored<B>> {
-    Stored::decode(bytes)
-        .ok_or_else(|| Error::unavailable("the files are damaged: a stored item cannot be read"))
 }

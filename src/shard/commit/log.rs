@@ -1,4 +1,5 @@
-//! The commit log: makes groups of commands durable and applied, in order. `Solo` is the log of a node on its own: the engine's journal.
+//! The commit log: makes groups of commands durable and applied, in order. [`Standalone`] is the log
+//! of a node without a cluster: the engine's WAL.
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -6,84 +7,23 @@ use std::{
     time::Instant,
 };
 
-use tokio::sync::oneshot;
-
 use super::{
-    command::{Command, Purge},
-    state::{ShardState, split_mark},
-    transaction::Done,
-    view::{Applied, ShardView},
+    core::{Applied, ShardCore},
+    group::{Group, Waiting},
+    view::ShardView,
 };
 use crate::{
     model::error::{Error, Result},
+    shard::state::{
+        ShardState,
+        command::{Command, Purge},
+        split_mark,
+    },
     store::{Batch, EngineError, engine::Durability},
     telemetry,
 };
 
-/// Everything that arrived while the last group was being committed.
-#[derive(Default)]
-pub struct Group {
-    pub number: u64,
-    pub commands: Vec<Command>,
-    pub purge: Purge,
-    pub waiting: Vec<Waiting>,
-    /// Of the commands in log entries.
-    pub(super) bytes: usize,
-}
-
-/// Bytes of commands in one group. Requests beyond it stay in the intake, which is counted, until the group before is committed.
-const GROUP_BYTES_MAX: usize = 16 * 1024 * 1024;
-
-impl Group {
-    pub fn push(&mut self, command: Command) {
-        self.bytes += command.entry_bytes();
-        self.commands.push(command);
-    }
-
-    /// Whether no more requests are decided for it.
-    pub fn is_full(&self) -> bool {
-        self.bytes >= GROUP_BYTES_MAX
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.commands.is_empty() && self.purge.is_empty() && self.waiting.is_empty()
-    }
-}
-
-/// A client that is told when its group is durable.
-pub struct Waiting {
-    pub reply: oneshot::Sender<Result<Reply>>,
-    pub results: Vec<Result<Done>>,
-    pub lsn: u64,
-    pub range_id: u32,
-}
-
-/// The answer to a request for changes.
-#[derive(Debug)]
-pub struct Reply {
-    pub results: Vec<Result<Done>>,
-    /// The LSN of the transaction, or of the last one when nothing was changed.
-    pub lsn: u64,
-    /// The range that decided: another than the one that was asked when that was split meanwhile.
-    pub range_id: u32,
-}
-
-impl Waiting {
-    pub fn succeed(self) {
-        // A client that has gone away does not need its answer.
-        let _ = self.reply.send(Ok(Reply {
-            results: self.results,
-            lsn: self.lsn,
-            range_id: self.range_id,
-        }));
-    }
-
-    pub fn fail(self, error: Error) {
-        let _ = self.reply.send(Err(error));
-    }
-}
-
-/// Told once a group is committed (with its number) or has failed.
+/// Called once a group is committed (with its number) or has failed.
 pub type OnCommitted = Box<dyn FnOnce(u64, Result<ShardState, EngineError>) + Send>;
 
 pub trait CommitLog: Send {
@@ -91,37 +31,38 @@ pub trait CommitLog: Send {
     fn submit(&self, group: Group, done: OnCommitted);
 }
 
-/// One node: the engine's own journal, one fsync a group.
-pub struct Solo {
+/// The log of a standalone node: the engine's own WAL, one fsync a group.
+pub struct Standalone {
     view: Arc<ShardView>,
     epoch: u64,
 }
 
-impl Solo {
-    /// Takes over the shard from whoever wrote to it before: groups of an earlier owner that are still under way
-    /// are finished first, later ones are refused.
+impl Standalone {
+    /// Takes over the shard from its earlier owner: groups of that one that are in flight are finished
+    /// first, later ones are refused.
     pub fn open(view: Arc<ShardView>) -> Result<(Self, ShardState), EngineError> {
         let (epoch, state) = take_over(&view)?;
         Ok((Self { view, epoch }, state))
     }
 }
 
-/// A new owner of the shard begins with what is on disk: its epoch, and the state that it finds.
-pub(super) fn take_over(view: &ShardView) -> Result<(u64, ShardState), EngineError> {
-    let mut applied = lock(view)?;
-    if let Some(state) = ShardState::load(&view.engine)? {
+/// Makes a new owner of the shard, which begins with what is on disk. Returns its epoch and the
+/// state that it finds.
+pub(in crate::shard) fn take_over(core: &ShardCore) -> Result<(u64, ShardState), EngineError> {
+    let mut applied = lock(core)?;
+    if let Some(state) = ShardState::load(&core.engine)? {
         applied.state = state;
     }
-    view.load_indexes(&applied.state)?;
-    view.set_foreign(split_mark::cleanup_cursor(&view.engine)?.is_some());
-    view.set_cut(split_mark::is_marked(&view.engine)?);
+    core.load_indexes(&applied.state)?;
+    core.set_foreign(split_mark::cleanup_cursor(&core.engine)?.is_some());
+    core.set_cut(split_mark::is_marked(&core.engine)?);
     applied.epoch += 1;
-    view.forget_announced();
-    view.publish(&applied.state);
+    core.forget_announced();
+    core.publish(&applied.state);
     Ok((applied.epoch, applied.state))
 }
 
-impl CommitLog for Solo {
+impl CommitLog for Standalone {
     fn submit(&self, group: Group, done: OnCommitted) {
         let view = Arc::clone(&self.view);
         let epoch = self.epoch;
@@ -146,14 +87,14 @@ impl CommitLog for Solo {
     }
 }
 
-pub(super) fn lock(view: &ShardView) -> Result<MutexGuard<'_, Applied>, EngineError> {
-    view.applied
+pub(in crate::shard) fn lock(core: &ShardCore) -> Result<MutexGuard<'_, Applied>, EngineError> {
+    core.applied
         .lock()
         .map_err(|_| EngineError::Io("an earlier commit was cut off".into()))
 }
 
-pub(super) fn commit(
-    view: &ShardView,
+pub(in crate::shard) fn commit(
+    core: &ShardCore,
     epoch: u64,
     group: Group,
 ) -> Result<ShardState, EngineError> {
@@ -163,7 +104,7 @@ pub(super) fn commit(
         waiting,
         ..
     } = group;
-    match write(view, epoch, &commands, &purge) {
+    match write(core, epoch, &commands, &purge) {
         Ok(None) => {
             let failure =
                 EngineError::Io("the shard was rebuilt before this could be written".into());
@@ -173,7 +114,7 @@ pub(super) fn commit(
             Err(failure)
         }
         Ok(Some(state)) => {
-            view.counters
+            core.counters
                 .commands
                 .fetch_add(commands.len() as u64, Ordering::Relaxed);
             waiting.into_iter().for_each(Waiting::succeed);
@@ -182,7 +123,7 @@ pub(super) fn commit(
         Err(error) => {
             // Poisoned before the first client hears of it: what comes next must not be acknowledged.
             if !error.heals() {
-                poison(view, &error);
+                poison(core, &error);
             }
             let failure = Error::from(error.clone());
             waiting
@@ -193,20 +134,21 @@ pub(super) fn commit(
     }
 }
 
-pub(super) fn poison(view: &ShardView, failure: &EngineError) {
-    view.poison(Error::unavailable(format!(
+pub(in crate::shard) fn poison(core: &ShardCore, failure: &EngineError) {
+    core.poison(Error::unavailable(format!(
         "the shard takes no writes until the node is restarted: {failure}"
     )));
 }
 
-/// `None`: the shard has another owner now, and nothing was written.
+/// Applies commands and a purge in one batch. Returns `None` if the shard has another owner now, and
+/// nothing was written.
 fn write(
-    view: &ShardView,
+    core: &ShardCore,
     epoch: u64,
     commands: &[Command],
     purge: &Purge,
 ) -> Result<Option<ShardState>, EngineError> {
-    let mut applied = lock(view)?;
+    let mut applied = lock(core)?;
     if applied.epoch != epoch {
         return Ok(None);
     }
@@ -229,31 +171,31 @@ fn write(
             Durability::Synced
         };
         let (bytes, begun) = (batch.bytes(), Instant::now());
-        let begun_write = view.begin_write(commands);
-        view.engine.write(batch, durability)?;
-        view.settle_write(begun_write);
+        let begun_write = core.begin_write(commands);
+        core.engine.write(batch, durability)?;
+        core.settle_write(begun_write);
         if durability == Durability::Synced {
-            view.counters.fsyncs.fetch_add(1, Ordering::Relaxed);
+            core.counters.fsyncs.fetch_add(1, Ordering::Relaxed);
             telemetry::commits::synced(commands.len(), bytes, begun.elapsed());
         }
     }
     applied.state = state;
-    note_purged(view, purge);
-    view.publish(&state);
+    note_purged(core, purge);
+    core.publish(&state);
     Ok(Some(state))
 }
 
-/// What was purged is counted, and rewriting files may drop what it has left in the index.
-pub(super) fn note_purged(view: &ShardView, purge: &Purge) {
-    let counter = &view.counters.purged;
+/// Counts what was purged, and lets compaction drop what it has left in the index.
+pub(in crate::shard) fn note_purged(core: &ShardCore, purge: &Purge) {
+    let counter = &core.counters.purged;
     counter.fetch_add(purge.versions.len() as u64, Ordering::Relaxed);
     for (second, items) in &purge.expired {
-        telemetry::expiry::purged(view.clock.seconds_since(*second), *items);
+        telemetry::expiry::purged(core.clock.seconds_since(*second), *items);
     }
     if purge.cleanup.ends {
-        view.set_foreign(false);
+        core.set_foreign(false);
     }
     if let Some(horizons) = purge.horizons {
-        view.engine.horizon.raise(horizons);
+        core.engine.horizon.raise(horizons);
     }
 }
