@@ -7,22 +7,19 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::channel},
 };
 
-use actix::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::oneshot;
 use tracing::error;
 
-use super::{
-    actor::Shard,
-    command::{Change, Command},
-    commit::{Reply, Waiting},
-    host::ShardHandle,
-    state::ShardState,
-    view::{ShardView, decode},
-};
 use crate::{
-    model::error::{Error, Result},
+    model::error::Result,
+    shard::{
+        commit::view::{ShardView, decode},
+        state::{
+            ShardState,
+            command::{Change, Command},
+        },
+    },
     store::keys,
 };
 
@@ -33,7 +30,7 @@ const CHECKS_MAX: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digest {
     pub lsn: u64,
-    /// The second by which it was judged what is alive.
+    /// The second at which it is alive.
     pub at: i64,
     pub items: u64,
     /// SHA-256 over keys and stored documents in their order.
@@ -66,7 +63,7 @@ impl Checks {
         }
     }
 
-    fn get(&self, number: u64) -> Outcome {
+    pub fn get(&self, number: u64) -> Outcome {
         let checks = self.lock();
         let known = checks.iter().find(|(known, _)| *known == number);
         known.map_or(Outcome::Unknown, |(_, outcome)| outcome.clone())
@@ -140,56 +137,4 @@ fn digest(view: &ShardView, state: &ShardState, taken: impl FnOnce()) -> Result<
         items,
         sha256: sha256.finalize().into(),
     })
-}
-
-/// Asks all replicas for a digest, by a number that nobody else uses.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct BeginCheck {
-    pub number: u64,
-    pub reply: oneshot::Sender<Result<Reply>>,
-}
-
-impl Handler<BeginCheck> for Shard {
-    type Result = ();
-
-    fn handle(&mut self, request: BeginCheck, context: &mut Self::Context) {
-        if let Err(error) = self.check_writable() {
-            let _ = request.reply.send(Err(error));
-            return;
-        }
-        let at = self.view.clock.now().max(self.decided.ts);
-        self.stage(at, vec![Change::Check(request.number)]);
-        self.next.waiting.push(Waiting {
-            reply: request.reply,
-            results: Vec::new(),
-            lsn: self.decided.lsn,
-            range_id: self.view.facts.range_id,
-        });
-        self.commit(context);
-    }
-}
-
-impl ShardHandle {
-    /// Begins a check of all replicas; only where the shard is led.
-    pub async fn begin_check(&self, number: u64) -> Result<()> {
-        let (reply, begun) = oneshot::channel();
-        self.send(BeginCheck { number, reply })?;
-        let gone = |_| Error::unavailable("the shard restarts; the check was not begun");
-        begun.await.map_err(gone)??;
-        Ok(())
-    }
-
-    /// What a check has found in this node's replica.
-    pub fn checked(&self, number: u64) -> Outcome {
-        self.replica()
-            .map_or(Outcome::Unknown, |replica| replica.checks.get(number))
-    }
-}
-
-#[cfg(test)]
-impl super::replica::Replica {
-    pub fn checked(&self, number: u64) -> Outcome {
-        self.checks.get(number)
-    }
 }

@@ -31,6 +31,12 @@ pub trait CommitLog: Send {
     fn submit(&self, group: Group, done: OnCommitted);
 }
 
+/// Makes the commit logs of a replica.
+pub trait ReplicatedLogs: Send + Sync {
+    /// Returns the log of a leader in its term; a follower's groups hold purges only.
+    fn log(self: Arc<Self>, term: u64) -> Box<dyn CommitLog>;
+}
+
 /// The log of a standalone node: the engine's own WAL, one fsync a group.
 pub struct Standalone {
     view: Arc<ShardView>,

@@ -3,12 +3,13 @@
 
 pub mod core;
 mod group;
+pub(super) mod index_follower;
 mod log;
 pub mod view;
 pub mod write_queue;
 
 pub use group::{Group, Reply, Waiting};
-pub use log::{CommitLog, OnCommitted, Standalone};
 #[cfg(test)]
 pub(super) use log::commit;
+pub use log::{CommitLog, OnCommitted, ReplicatedLogs, Standalone};
 pub(super) use log::{lock, note_purged, poison, take_over};

@@ -24,11 +24,13 @@ use crate::{
         ttl::DefaultTtl,
     },
     shard::{
-        actor::{ChangeDefaultTtl, Close, Shard, Wake},
+        actor::{
+            ChangeDefaultTtl, Close, Shard, Wake,
+            index::ChangeIndex,
+            leadership::{Follow, Lead},
+        },
         commit::write_queue::Perform,
         facts::ShardFacts,
-        index_work::ChangeIndex,
-        leadership::{Follow, Lead},
         replica::Replica,
         view::ShardView,
     },

@@ -28,13 +28,12 @@ use crate::{
         ttl::DefaultTtl,
     },
     shard::{
-        actor::{ChangeDefaultTtl, Farewell, Shard},
+        actor::{ChangeDefaultTtl, ExitNotifier, Shard, index::ChangeIndex},
         command::Command,
         commit::{self, CommitLog, Group, OnCommitted, Reply, write_queue::Perform},
         decide::{conditions, guard::Guard},
         facts::ShardFacts,
         feed,
-        index_work::ChangeIndex,
         state::ShardState,
         transaction::{self, Action, Done, Operation},
         view::ShardView,
@@ -282,7 +281,8 @@ impl Bench {
             clock.clone(),
             state,
         ));
-        let mut shard = Shard::open(Arc::clone(&view), Farewell(None)).expect("the shard opens");
+        let mut shard =
+            Shard::open(Arc::clone(&view), ExitNotifier(None)).expect("the shard opens");
         let epoch = view.applied.lock().expect("no test panicked").epoch;
         let under_way = Arc::default();
         shard.log = Box::new(Held(Arc::clone(&under_way)));
@@ -528,8 +528,8 @@ impl Bench {
     pub fn clear(&mut self) -> bool {
         let handle = self.runtime.handle().clone();
         let _inside = handle.enter();
-        self.shard.clearer.wake();
-        self.shard.clear(&mut self.context);
+        self.shard.cleaner.wake();
+        self.shard.clean_up(&mut self.context);
         self.commit()
     }
 

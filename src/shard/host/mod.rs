@@ -1,10 +1,14 @@
 //! The shards of a node: opens them on a fixed set of arbiters, rebuilds an actor that panicked, bounds what may wait for one.
 
+mod check;
 pub mod folders;
 mod handle;
 mod opening;
 mod perform;
+pub mod progress;
 mod reopen;
+pub mod split;
+pub(super) mod split_replica;
 
 use std::{
     collections::HashSet,
@@ -28,14 +32,6 @@ pub use perform::Changes;
 pub use reopen::Afterwards;
 use reopen::reopen;
 
-use super::{
-    actor::{ChangeDefaultTtl, Close, Farewell, Shard, Wake},
-    facts::ShardFacts,
-    replica::{self, Replica},
-    split,
-    state::ShardState,
-    view::ShardView,
-};
 use crate::{
     clock::Clock,
     cluster::{
@@ -47,6 +43,12 @@ use crate::{
         indexing_policy::IndexingPolicy,
         rid::ContainerRid,
         ttl::DefaultTtl,
+    },
+    shard::{
+        actor::{ChangeDefaultTtl, Close, ExitNotifier, Shard, Wake},
+        commit::view::ShardView,
+        replica::{self, Replica},
+        state::{ShardState, facts::ShardFacts},
     },
     store::{
         Batch, Engine, EngineError, SharedResources,
@@ -473,7 +475,7 @@ fn start_opened(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
 /// Starts the actor of a shard on one of the arbiters, and again whenever it panics.
 fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     let weak = Arc::downgrade(handle);
-    let farewell = Farewell(Some(Box::new(move || {
+    let exit_notifier = ExitNotifier(Some(Box::new(move || {
         if let Some(handle) = weak.upgrade() {
             rebuild(&handle);
         }
@@ -491,8 +493,11 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
         (Arc::clone(replica), first)
     });
     let opened = match &replica {
-        None => Shard::open(Arc::clone(&view), farewell),
-        Some((replica, _)) => Shard::open_replica(Arc::clone(&view), farewell, Arc::clone(replica)),
+        None => Shard::open(Arc::clone(&view), exit_notifier),
+        Some((replica, _)) => {
+            let replica = Arc::clone(replica);
+            Shard::open_replica(Arc::clone(&view), exit_notifier, replica)
+        }
     };
     match opened {
         Ok(shard) => {

@@ -1,18 +1,24 @@
 //! Where a shard is cut in two, and how its parts begin: with its files. All that is stored goes over as it is: items, etags, positions in the feed, time to
 //! live with its watermarks, cursors, index. Only ordinals of new items are the part's own.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 
-use super::{
-    facts::ShardFacts,
-    state::{ShardState, split_mark},
-    view::ShardView,
-};
+use tokio::sync::oneshot;
+
+use super::ShardHandle;
 use crate::{
     model::{
         epk::{Epk, EpkRange},
         error::{Error, Result},
         partition_key::PartitionKeyDefinition,
+    },
+    shard::{
+        actor::{
+            Wake,
+            split::{Child, HandOff, Quiesce, Resume},
+        },
+        commit::{view::ShardView, write_queue::Perform},
+        state::{ShardState, facts::ShardFacts, indexing, split_mark},
     },
     store::{
         Batch, Engine, EngineError, SharedResources, document::Stored, engine::Durability, keys,
@@ -73,7 +79,7 @@ fn epk_at(
     };
     let damaged = || Error::unavailable("the files are damaged: a document cannot be read");
     let stored = Stored::decode(value).ok_or_else(damaged)?;
-    let item = super::indexing::parse(stored.body()).ok_or_else(damaged)?;
+    let item = indexing::parse(stored.body()).ok_or_else(damaged)?;
     Ok(Some(definition.epk(&definition.extract(&item)?)))
 }
 
@@ -146,4 +152,56 @@ pub fn make_part(
         fs::File::open(shards)?.sync_all()?;
     }
     Ok(())
+}
+
+/// How long a caller waits until nothing is in flight in a shard.
+const QUIESCE_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl ShardHandle {
+    /// Stops decisions; requests wait from now on. In the end comes [`Self::let_go`] or [`Self::retire`].
+    pub async fn hold(&self) -> Result<()> {
+        self.set_splitting(true);
+        let (quiesced, answer) = oneshot::channel();
+        let stood = async {
+            self.send(Quiesce { quiesced })?;
+            tokio::time::timeout(QUIESCE_TIMEOUT, answer)
+                .await
+                .ok()
+                .and_then(std::result::Result::ok)
+                .ok_or_else(|| Error::unavailable("the shard does not come to rest"))
+        };
+        let stood = stood.await;
+        if stood.is_err() {
+            self.let_go();
+        }
+        stood
+    }
+
+    /// Goes on deciding.
+    pub fn let_go(&self) {
+        self.set_splitting(false);
+        let _ = self.send(Resume);
+    }
+
+    /// Hands over to the children, which are in effect: they get what waits here and what comes late.
+    /// Readers are told that the range is gone.
+    pub fn retire(&self, parts: Vec<Arc<ShardHandle>>) {
+        let address = self.put_heirs(parts.clone());
+        if let Some(address) = address {
+            let children = parts.into_iter().map(|part| part as Arc<dyn Child>);
+            let children = children.collect();
+            address.do_send(HandOff { children });
+            address.do_send(Wake);
+        }
+    }
+}
+
+impl Child for ShardHandle {
+    fn owns(&self, place: &Epk) -> bool {
+        self.facts.range.contains(place)
+    }
+
+    fn take_in(&self, request: Perform) {
+        ShardHandle::take_in(self, request);
+    }
 }

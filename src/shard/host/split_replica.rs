@@ -9,29 +9,24 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use actix::prelude::*;
 use tracing::info;
 
-use super::{
-    actor::Shard,
-    command::{Change, Command},
-    commit,
-    facts::ShardFacts,
-    host::{ShardHandle, ShardHost},
-    replica,
-    split_work::Holding,
-    state::split_mark,
-    view::ShardView,
-};
+use super::{ShardHandle, ShardHost};
 use crate::{
     cluster::group_log::Begin,
     model::{catalog::Cut, error::Result},
+    shard::{
+        actor::split::CommitSplit,
+        commit::{self, view::ShardView},
+        replica,
+        state::{command::Command, facts::ShardFacts, split_mark},
+    },
     store::{Engine, EngineError},
 };
 
 /// Returns how a replica begins: a child that was made here and has applied nothing yet begins with
 /// the nodes that have made it, too.
-pub(super) fn beginning(engine: &Engine, begin: Begin) -> Result<Begin, EngineError> {
+pub(in crate::shard) fn beginning(engine: &Engine, begin: Begin) -> Result<Begin, EngineError> {
     match split_mark::origin(engine)?.filter(|_| begin == Begin::Blank) {
         Some(origin) if replica::applied(engine)? == 0 => Ok(Begin::With(origin)),
         _ => Ok(begin),
@@ -39,7 +34,7 @@ pub(super) fn beginning(engine: &Engine, begin: Begin) -> Result<Begin, EngineEr
 }
 
 /// Makes the parts of a shard if these commands, which were applied last, have split it.
-pub(super) fn follow(
+pub(in crate::shard) fn follow(
     handle: &Weak<ShardHandle>,
     view: &ShardView,
     commands: &[Command],
@@ -89,7 +84,7 @@ fn open_parts(
 
 impl ShardHandle {
     /// Makes the parts, if that was not done before, and takes part in their groups. Nothing happens to a shard that is whole. Waits for the disk.
-    pub(super) fn part(&self, view: &ShardView) -> Result<(), EngineError> {
+    pub(in crate::shard) fn part(&self, view: &ShardView) -> Result<(), EngineError> {
         let Some(cut) = split_mark::marked(&view.engine)? else {
             return Ok(());
         };
@@ -122,49 +117,11 @@ impl ShardHandle {
     /// Has the shard split, if it is led here and takes writes. What it decides before is in both parts; nothing is decided after.
     pub fn cut(&self, cut: &Cut) {
         // A shard that is down is looked at again.
-        let _ = self.send(Part { cut: cut.clone() });
+        let _ = self.send(CommitSplit { cut: cut.clone() });
     }
 
     /// Whether the shard takes nothing any more because it was split.
     pub fn is_cut(&self) -> bool {
         self.with_view(|view| Ok(view.is_cut())) == Ok(true)
-    }
-}
-
-/// The catalog wants the shard split.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct Part {
-    cut: Cut,
-}
-
-impl Handler<Part> for Shard {
-    type Result = ();
-
-    fn handle(&mut self, Part { cut }: Part, context: &mut Self::Context) {
-        if self.check_writable().is_err() {
-            return;
-        }
-        self.stop_gathering(context);
-        let at = self.view.clock.now().max(self.decided.ts);
-        self.stage(at, vec![Change::Split(cut)]);
-        self.holding = Holding::Parting;
-        self.commit(context);
-    }
-}
-
-impl Shard {
-    /// Who leads a shard that was split decides nothing. A split that a leader before had in mind only is none.
-    pub(super) fn hold_if_cut(&mut self) {
-        match self.holding {
-            Holding::No | Holding::Parting | Holding::Still => {
-                self.holding = if self.view.is_cut() {
-                    Holding::Still
-                } else {
-                    Holding::No
-                };
-            }
-            Holding::Settling(_) | Holding::Over(_) => {}
-        }
     }
 }
