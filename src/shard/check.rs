@@ -1,6 +1,8 @@
-//! What a replica holds at one place in the log and at one time, as a digest: replicas that agree have the same.
+//! What a replica holds at one place in the log and at one time, as a digest: replicas that agree
+//! have the same.
 //!
-//! The leader commits an entry that asks for it. Each replica takes a snapshot right after that entry and reads it on a thread of its own; writes go on meanwhile.
+//! The leader commits an entry that asks for it. Each replica takes a snapshot right after that
+//! entry and reads it on a thread of its own; writes go on meanwhile.
 
 use std::{
     collections::VecDeque,
@@ -69,7 +71,8 @@ impl Checks {
         known.map_or(Outcome::Unknown, |(_, outcome)| outcome.clone())
     }
 
-    /// Begins the checks that these commands, which were applied last, ask for. Returns when the snapshot is taken.
+    /// Begins the checks that these commands, which were applied last, ask for. Returns when the
+    /// snapshot is taken.
     pub fn begin(&self, view: &Arc<ShardView>, commands: &[Command], state: ShardState) {
         for number in commands.iter().flat_map(asked) {
             self.set(number, Outcome::Running);
@@ -97,7 +100,7 @@ impl Checks {
     }
 }
 
-/// The numbers of the checks that a command asks for.
+/// Returns the numbers of the checks that a command asks for.
 fn asked(command: &Command) -> impl Iterator<Item = u64> {
     command.changes.iter().filter_map(|change| match change {
         Change::Check(number) => Some(*number),
@@ -114,7 +117,8 @@ pub(super) fn asks(commands: &[Command]) -> bool {
 fn digest(view: &ShardView, state: &ShardState, taken: impl FnOnce()) -> Result<Digest> {
     let snapshot = view.engine.snapshot();
     taken();
-    // What a split has left here of others is nobody's concern: replicas clear it away at their own pace.
+    // What a split has left here of others is nobody's concern: replicas clear it away at their own
+    // pace.
     let range = &view.facts.range;
     let (from, to) = keys::document_range(&range.min, &range.max);
     let mut cursor = snapshot.cursor(&from, &to);

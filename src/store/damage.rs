@@ -37,7 +37,7 @@ impl Damage {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// What was met first.
+    /// Returns what was met first.
     pub fn first(&self) -> Option<&str> {
         self.first.get().map(String::as_str)
     }

@@ -70,7 +70,7 @@ impl Identity {
         checked_file::replace(&data.join(FILE), &MAGIC, &contents)
     }
 
-    /// The id of a data folder; zeroes where it has no identity.
+    /// Returns the id of a data folder; zeroes where it has no identity.
     pub fn folder_id(data: &Path) -> FolderId {
         let identity = Self::read(data).ok().flatten();
         identity.map_or_else(FolderId::default, |identity| identity.folder)

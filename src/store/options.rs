@@ -17,20 +17,23 @@ const BLOOM_BITS_PER_KEY: f64 = 10.0;
 pub(super) const MEMTABLE_BLOOM_SHARE: f64 = 0.02;
 /// The same of a small shard: the filter is there before the first entry is, in every shard.
 const MEMTABLE_BLOOM_SHARE_SMALL: f64 = 0.002;
-/// Memory that a write buffer takes at a time. The buffers of all shards count against one bound, and above it every write would
-/// be followed by a flush: with the engine's default of 1 MB from about a hundred idle shards on.
+/// Memory that a write buffer takes at a time. The buffers of all shards count against one bound,
+/// and above it every write would be followed by a flush: with the engine's default of 1 MB from
+/// about a hundred idle shards on.
 const ARENA_BLOCK_BYTES: usize = 32 * 1024;
-/// Disk space that a WAL takes at a time. The engine's default is more than a whole write buffer, which a shard with one item
-/// has for nothing; an fsync takes as long with either.
+/// Disk space that a WAL takes at a time. The engine's default is more than a whole write buffer,
+/// which a shard with one item has for nothing; an fsync takes as long with either.
 const WAL_BLOCK_BYTES: usize = 256 * 1024;
 /// The same of a MANIFEST, which the engine gives 4 MB.
 const MANIFEST_BLOCK_BYTES: usize = 32 * 1024;
 /// Small blocks: a point read decompresses one.
 const BLOCK_BYTES: usize = 8 * 1024;
-/// Every so many entries of a block a whole key is stored: a lookup steps over fewer than that. Documents are few in a block, and with the engine's
-/// default of 16 a lookup would step over half of them.
+/// Every so many entries of a block a whole key is stored: a lookup steps over fewer than that.
+/// Documents are few in a block, and with the engine's default of 16 a lookup would step over half
+/// of them.
 const RESTART_ENTRIES: i32 = 4;
-/// A file in which half of any stretch of this many entries are deletions is compacted without waiting for its turn.
+/// A file in which half of any stretch of this many entries are deletions is compacted without
+/// waiting for its turn.
 const DELETION_WINDOW_ENTRIES: usize = 4096;
 
 /// The block cache of the Raft log, as a part of that of the shards.
@@ -41,14 +44,17 @@ const WRITE_BUFFER_MB_MIN: u64 = 16;
 
 /// The engine's only column family.
 pub(super) const FAMILY: &str = "default";
-/// Levels of sorted files, the engine's default.
+/// Levels of SST files, the engine's default.
 const LEVELS: usize = 7;
-/// Full write buffers are written out while the next ones fill. Many small ones: where an entry belongs in a buffer is found by jumps through all of
-/// it, and most of them stay within the processor's caches. A create with twenty indexed properties takes a tenth less than with four large ones.
+/// Full write buffers are written out while the next ones fill. Many small ones: where an entry
+/// belongs in a buffer is found by jumps through all of it, and most of them stay within the
+/// processor's caches. A create with twenty indexed properties takes a tenth less than with four
+/// large ones.
 const WRITE_BUFFERS_PER_SHARD: usize = 16;
 /// Full write buffers that are written out as one file, so that there are few files.
 const WRITE_BUFFERS_PER_FILE: i32 = 4;
-/// Files of the first level are merged into all of the next one: the more at a time, the less often. Filters keep lookups away from most of them.
+/// L0 files are merged into all of the next one: the more at a time, the less often. Filters keep
+/// lookups away from most of them.
 const FIRST_LEVEL_FILES: i32 = 8;
 
 fn mebibytes(count: u64) -> usize {
@@ -111,8 +117,8 @@ impl SharedResources {
         table.set_block_size(BLOCK_BYTES);
         table.set_block_restart_interval(RESTART_ENTRIES);
         table.set_bloom_filter(BLOOM_BITS_PER_KEY, false);
-        // Index and filters stay in memory beside the cache, about two bytes a key: a point read looks the cache up once, not
-        // three times a file.
+        // Index and filters stay in memory beside the cache, about two bytes a key: a point read
+        // looks the cache up once, not three times a file.
         table.set_cache_index_and_filter_blocks(false);
         table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
         table.set_format_version(5);
@@ -137,15 +143,16 @@ impl SharedResources {
         // A shard has one writer at a time.
         options.set_allow_concurrent_memtable_write(false);
         options.set_max_total_wal_size(self.settings.journal_mb_max * 1024 * 1024);
-        // What is written out first is rewritten soon: compressing it would be done twice.
+        // What is flushed first is compacted soon: compressing it would be done twice.
         let mut compression = [DBCompressionType::Lz4; LEVELS];
         compression[0] = DBCompressionType::None;
         options.set_compression_per_level(&compression);
         options.set_bottommost_compression_type(DBCompressionType::Lz4);
         options.set_max_background_jobs(2);
         options.set_bytes_per_sync(1024 * 1024);
-        // The first bad record ends the WAL. `wal_check` has made sure that it is the tail which a crash leaves: cut, or of full length
-        // with zeroes in it, because a file system may know a file's size before it has its contents.
+        // The first bad record ends the WAL. `wal_check` has made sure that it is the tail which a
+        // crash leaves: cut, or of full length with zeroes in it, because a file system may know a
+        // file's size before it has its contents.
         options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
         // Whatever is purged leaves the disk soon: files full of deletions are compacted first.
         options.add_compact_on_deletion_collector_factory(
@@ -163,7 +170,8 @@ impl SharedResources {
     }
 }
 
-/// Hands the warnings of an engine to the node's log: a file of its own for each would be a descriptor more.
+/// Hands the warnings of an engine to the node's log: a file of its own for each would be a
+/// descriptor more.
 fn logger(folder: &Path) -> InfoLogger {
     let folder = folder.to_owned();
     InfoLogger::new_callback_logger(LogLevel::Warn, move |level, message| match level {

@@ -15,7 +15,8 @@ use crate::{
     store::EngineError,
 };
 
-/// While a group is being committed, this many requests may gather before the actor begins to decide them.
+/// While a group is being committed, this many requests may gather before the actor begins to
+/// decide them.
 const WAKE_WHILE_COMMITTING: usize = 16;
 /// From this many clients on it pays to wait for them to come back.
 const GATHER_CLIENTS_MIN: usize = 8;
@@ -94,8 +95,8 @@ impl Shard {
         }
     }
 
-    /// When many clients write at once, those that have just been answered are about to ask again: waiting for them a moment
-    /// makes one group, and one fsync, of two.
+    /// When many clients write at once, those that have just been answered are about to ask again:
+    /// waiting for them a moment makes one group, and one fsync, of two.
     fn gather(&mut self, answered: usize, context: &mut Context<Self>) {
         let clients = answered + self.next.waiting.len();
         if answered >= GATHER_CLIENTS_MIN {
@@ -170,7 +171,8 @@ impl Shard {
     /// Nothing that was decided on top of the failed group can stand.
     fn commit_failed(&mut self, failure: &EngineError) {
         let (container, range) = (&self.view.facts.container, self.view.facts.range_id);
-        // A replica whose engine has failed is poisoned; another one has lost the lead, and who has it decides anew on what was not proposed yet.
+        // A replica whose engine has failed is poisoned; another one has lost leadership, and the
+        // new leader decides anew on what was not proposed yet.
         let led_elsewhere = self.role.is_replica() && self.view.poisoned().is_none();
         let error = match led_elsewhere {
             true => Error::elsewhere(None),

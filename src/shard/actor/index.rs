@@ -1,5 +1,5 @@
-//! The actor's work on the index besides that of each write: begins new generations, fills them between the users' requests,
-//! removes old ones.
+//! The actor's work on the index besides that of each write: begins new generations, fills them
+//! between the users' requests, removes old ones.
 
 use std::{sync::Arc, time::Instant};
 
@@ -23,7 +23,7 @@ use crate::{
     store::keys::{self, Position},
 };
 
-/// From this many items on, the files of a removed generation are rewritten at once.
+/// From this many items on, the files of a removed generation are compacted at once.
 const REWRITE_DOCUMENTS_MIN: u64 = 10_000;
 
 #[derive(Default)]
@@ -221,7 +221,8 @@ impl Shard {
         self.commit(context);
     }
 
-    /// The generation that has work to do now, and how far it may go: what is committed is in the feed.
+    /// Returns the generation that has work to do now, and how far it may go: what is committed is
+    /// in the feed.
     fn index_lacks(&self) -> Option<(Generation, Position)> {
         let committed = self.view.lsn();
         let index = &self.decided.index;

@@ -61,7 +61,8 @@ const PURGE_TICK: Duration = Duration::from_millis(500);
 #[rtype(result = "()")]
 pub struct Wake;
 
-/// Changes the container's default time to live at a second that is the same for all its shards, unless that is in the past.
+/// Changes the container's default time to live at a second that is the same for all its shards,
+/// unless that is in the past.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ChangeDefaultTtl {
@@ -194,8 +195,8 @@ impl Shard {
         }
     }
 
-    /// Makes an actor that was built anew during a split decide nothing: nothing that its predecessor
-    /// had decided is in flight.
+    /// Makes an actor that was built anew during a split decide nothing: nothing that its
+    /// predecessor had decided is in flight.
     pub(super) fn held(mut self) -> Self {
         self.split_phase = SplitPhase::Quiesced;
         self
@@ -262,7 +263,7 @@ impl Shard {
         }
     }
 
-    /// The etag of the newest version of an item, committed or not.
+    /// Returns the etag of the newest version of an item, committed or not.
     fn newest_etag(&self, place: &Epk, id: &str) -> Option<Etag> {
         let key = keys::document(place, id);
         let stored = self.overlay.get(&self.view.engine, &key).ok()??;
@@ -354,8 +355,8 @@ impl Shard {
         });
     }
 
-    /// Looks whether a full disk has room again, or whether there are descriptors again. The engine must then be opened anew, and the
-    /// actor with it.
+    /// Looks whether a full disk has room again, or whether there are descriptors again. The engine
+    /// must then be opened anew, and the actor with it.
     fn probe_disk(&mut self, context: &mut Context<Self>) {
         if self.view.shortage().is_none()
             || self.view.poisoned().is_some()
@@ -433,7 +434,7 @@ impl Handler<ChangeDefaultTtl> for Shard {
         }
         if let Some(suspicion) = self.holds_default(request.default) {
             if self.role.is_replica() {
-                // Whoever leads is told again.
+                // The leader is told again.
                 let _ = request.reply.send(Err(suspect_time(suspicion)));
             } else {
                 self.waits_for_time.push(request);

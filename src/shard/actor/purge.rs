@@ -79,7 +79,8 @@ impl Shard {
         } = slice;
         self.purger.more = more;
         self.purger.lag_seconds = lag_seconds;
-        // What is pending is not in the lanes yet, so the slice cannot know when it expires: the next tick looks again.
+        // What is pending is not in the lanes yet, so the slice cannot know when it expires: the
+        // next tick looks again.
         let pending = self.committing || !self.next.is_empty();
         self.purger.next_expiry = if more || pending {
             0
@@ -134,7 +135,8 @@ impl Shard {
         let Some(started) = self.purger.slice_started.take() else {
             return;
         };
-        // A request that reads does not come by here, but it wants the same cores and the same disk.
+        // A request that reads does not come by here, but it wants the same cores and the same
+        // disk.
         let users_waiting = !self.next.is_empty() || requests::in_flight() > 0;
         let duty = pacer::duty_percent(self.purger.lag_seconds, users_waiting);
         if self.purger.more {
@@ -169,7 +171,7 @@ impl Shard {
                 dead_bytes = state.dead_bytes,
                 disk_bytes = shard.view.engine.disk_bytes(),
                 seconds = started.elapsed().as_secs_f64(),
-                "files rewritten"
+                "files compacted"
             );
             shard.next.purge.rewritten_bytes += state.dead_bytes;
             shard.commit(context);

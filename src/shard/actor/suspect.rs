@@ -1,4 +1,5 @@
-//! What a shard does not do while the time is suspect, besides purging: set watermarks, which are final.
+//! What a shard does not do while the time is suspect, besides purging: set watermarks, which are
+//! final.
 
 use actix::prelude::*;
 
@@ -18,7 +19,8 @@ pub fn suspect_time(suspicion: Suspicion) -> Error {
 }
 
 impl Shard {
-    /// Returns why a new default must wait: a suspect time may not set watermarks past items that it alone has let expire.
+    /// Returns why a new default must wait: a suspect time may not set watermarks past items that
+    /// it alone has let expire.
     pub(in crate::shard) fn holds_default(&self, default: DefaultTtl) -> Option<Suspicion> {
         let before = self.decided.rules.default;
         if before == default || before == DefaultTtl::Off {

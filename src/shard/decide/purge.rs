@@ -161,7 +161,8 @@ impl Collector<'_> {
         }))
     }
 
-    /// The unique keys that the version still holds: after its expiry another item may have taken them.
+    /// Returns the unique keys that the version still holds: after its expiry another item may have
+    /// taken them.
     fn held_fingerprints(&self, version: &VersionRef<'_>) -> Result<Vec<[u8; 32]>, EngineError> {
         let Some(bytes) = self.engine.get(version.document_key)? else {
             return Ok(Vec::new());

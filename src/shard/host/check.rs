@@ -18,7 +18,7 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// What a check has found in this node's replica.
+    /// Returns what a check has found in this node's replica.
     pub fn checked(&self, number: u64) -> Outcome {
         self.replica()
             .map_or(Outcome::Unknown, |replica| replica.checks.get(number))

@@ -1,4 +1,5 @@
-//! The shards of a node: opens them on a fixed set of arbiters, rebuilds an actor that panicked, bounds what may wait for one.
+//! The shards of a node: opens them on a fixed set of arbiters, rebuilds an actor that panicked,
+//! bounds what may wait for one.
 
 mod check;
 pub mod folders;
@@ -60,7 +61,7 @@ use crate::{
 /// How often it is looked whether the last reader has let go of an engine.
 const REOPEN_POLL: Duration = Duration::from_millis(1);
 
-/// Bounds on what may be under way.
+/// Bounds on what may be in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission {
     pub shard_requests_max: usize,
@@ -121,9 +122,11 @@ pub struct ShardHandle {
     parts: OnceLock<Vec<Arc<ShardHandle>>>,
     /// What it was cut into.
     heirs: OnceLock<Vec<Arc<ShardHandle>>>,
-    /// What was there before the heirs were: hands over what comes late, until the shard is closed.
+    /// What was there before the children were: hands over what comes late, until the shard is
+    /// closed.
     retired: OnceLock<Arc<Link>>,
-    /// The last default that the shard was told of. One that it could not store then, it is told again when it is rebuilt.
+    /// The last default that the shard was told of. One that it could not store then, it is told
+    /// again when it is rebuilt.
     last_default: Mutex<Option<DefaultTtl>>,
 }
 
@@ -174,7 +177,8 @@ impl ShardHost {
         &self.clock
     }
 
-    /// Opens a shard that was made before. A damaged one is there too, and answers every request with what is wrong.
+    /// Opens a shard that was made before. A damaged one is there too, and answers every request
+    /// with what is wrong.
     pub fn open(
         self: &Arc<Self>,
         facts: ShardFacts,
@@ -215,7 +219,8 @@ impl ShardHost {
         while self.leaving().contains(&group_of(&facts)) {
             std::thread::sleep(REOPEN_POLL);
         }
-        // All replicas begin the same, whenever they begin; the first leader gives the shard what the catalog says.
+        // All replicas begin the same, whenever they begin; the first leader gives the shard what
+        // the catalog says.
         let opened = self.open_stored(&facts, DefaultTtl::Off, None);
         let handle = self.start(facts, begin, replicas, opened);
         handle.open_when_possible(DefaultTtl::Off, None, Box::new(|_| ()));
@@ -305,7 +310,8 @@ impl ShardHost {
         })
     }
 
-    /// A crash between the moment when the log went over to a snapshot and the one when the engine did is made good.
+    /// A crash between the moment when the log went over to a snapshot and the one when the engine
+    /// did is made good.
     fn take_fetched(&self, facts: &ShardFacts) -> Result<(), EngineError> {
         let Some(groups) = &self.groups else {
             return Ok(());
@@ -335,7 +341,8 @@ impl ShardHost {
         let begun = Instant::now();
         let is_replica = self.groups.is_some();
         let engine = self.folders.open(facts, &self.shared, is_replica)?;
-        // A replica begins with what its log says; a standalone shard has its state since it was made.
+        // A replica begins with what its log says; a standalone shard has its state since it was
+        // made.
         if !is_replica && ShardState::load(&engine)?.is_none() {
             return Err(EngineError::Damaged(
                 "the shard has lost its state: files of its engine are missing".to_owned(),
@@ -344,7 +351,7 @@ impl ShardHost {
         self.view_of(engine, begun, facts, default, policy)
     }
 
-    /// The view of a shard whose engine was begun to be opened at a moment.
+    /// Returns the view of a shard whose engine was begun to be opened at a moment.
     fn view_of(
         &self,
         engine: Engine,
@@ -386,7 +393,8 @@ impl ShardHost {
         Ok(Arc::new(view))
     }
 
-    /// Makes the folder of a shard that another one is cut into. The other one decides nothing meanwhile.
+    /// Makes the folder of a shard that another one is cut into. The other one decides nothing
+    /// meanwhile.
     pub fn make_part(
         &self,
         parent: &ShardView,
@@ -399,7 +407,8 @@ impl ShardHost {
         split::make_part(parent, part, &folder, &self.shared, origin, mark)
     }
 
-    /// The version of the catalog by which this node may have had things that it does not have any more.
+    /// Returns the version of the catalog by which this node may have had things that it does not
+    /// have any more.
     pub(super) fn filled(&self) -> u64 {
         let groups = self.groups.as_ref();
         groups.map_or(0, |groups| (groups.filled)())
@@ -432,7 +441,7 @@ impl ShardHost {
     }
 }
 
-/// The state of a shard that is made now.
+/// Returns the state of a shard that is made now.
 fn begin(
     engine: &Engine,
     facts: &ShardFacts,
@@ -449,12 +458,12 @@ fn begin(
     Ok(state)
 }
 
-/// The Raft group of a shard.
+/// Returns the Raft group of a shard.
 fn group_of(facts: &ShardFacts) -> GroupId {
     group_of_range(facts.container, facts.range_id)
 }
 
-/// The Raft group of a container's range.
+/// Returns the Raft group of a container's range.
 pub fn group_of_range(container: ContainerRid, range: u32) -> GroupId {
     let ContainerRid { database, ordinal } = container;
     GroupId {
@@ -531,7 +540,7 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
                 }
                 Some((replica, false)) => replica.begin_again(),
             }
-            // Whoever closed the shard while it was being rebuilt spoke to the actor that is gone.
+            // A close while the shard was being rebuilt went to the actor that is gone.
             if handle.closed.load(Ordering::SeqCst) {
                 handle.link.store(Arc::new(Link::Down(closed())));
                 let (closed, _) = oneshot::channel();
@@ -542,7 +551,8 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     }
 }
 
-/// A shard actor is gone: it panicked, or it asks for a new engine because the old one ran out of something.
+/// A shard actor is gone: it panicked, or it asks for a new engine because the old one ran out of
+/// something.
 fn rebuild(handle: &Arc<ShardHandle>) {
     let Ok(view) = handle.view() else { return };
     view.counters.restarts.fetch_add(1, Ordering::Relaxed);
