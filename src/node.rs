@@ -29,7 +29,7 @@ use tracing::{error, info, warn};
 
 use crate::{
     clock::ClockKeeper,
-    config::{ExitCode, LogFormat, Protocol, Settings},
+    config::{ExitCode, LogFormat, Protocol, Settings, Storage},
     coordinator::{
         Coordinator,
         actor::Policy,
@@ -55,7 +55,9 @@ use crate::{
         host::{Admission, Groups, ShardHost},
         set_recent_documents_bytes_max,
     },
-    store::{SharedResources, recorded_sequences::RecordedSequences, reserve::Reserve},
+    store::{
+        EngineOptions, SharedResources, recorded_sequences::RecordedSequences, reserve::Reserve,
+    },
     telemetry::{self, Exporter},
 };
 
@@ -191,7 +193,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     };
     let reserve = open_reserve(&settings).await?;
     watch_reserve(Arc::clone(&reserve));
-    let resources = SharedResources::new(&settings.storage).with_reserve(reserve);
+    let resources = SharedResources::new(engine_options(&settings.storage)).with_reserve(reserve);
     let coordinator =
         open_coordinator(&settings, &clock, sequences, resources, member.as_ref()).await?;
     let host = coordinator.host();
@@ -394,6 +396,15 @@ fn open_clock(settings: &Settings) -> Arc<ClockKeeper> {
     let bound = Duration::from_secs(settings.ttl.clock_jump_bound_seconds);
     let hold = Duration::from_secs(settings.ttl.clock_jump_hold_seconds);
     Arc::new(ClockKeeper::open(&settings.storage.data_path, bound, hold))
+}
+
+/// Returns what the settings give to the engines.
+fn engine_options(settings: &Storage) -> EngineOptions {
+    EngineOptions {
+        block_cache_mb: settings.block_cache_mb,
+        write_buffer_mb: settings.write_buffer_mb,
+        wal_mb_max: settings.journal_mb_max,
+    }
 }
 
 /// Sets disk space aside for purging. Waits for the disk.

@@ -398,13 +398,13 @@ pub fn is_blank(folder: &Path) -> Result<bool, EngineError> {
 #[cfg(test)]
 mod tests {
     use super::{super::log_format::tests::record, *};
-    use crate::config::Storage;
+    use crate::store::EngineOptions;
 
     fn resources() -> SharedResources {
-        SharedResources::new(&Storage {
+        SharedResources::new(EngineOptions {
             block_cache_mb: 8,
             write_buffer_mb: 16,
-            ..Storage::default()
+            ..EngineOptions::default()
         })
     }
 

@@ -28,4 +28,4 @@ pub mod wal_check;
 
 pub use engine::{Batch, Engine};
 pub use error::EngineError;
-pub use options::SharedResources;
+pub use options::{EngineOptions, SharedResources};

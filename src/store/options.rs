@@ -9,7 +9,6 @@ use rocksdb::{
 use tracing::warn;
 
 use super::reserve::Reserve;
-use crate::config::Storage;
 
 /// Bits a key in the bloom filters: about one false positive in a hundred.
 const BLOOM_BITS_PER_KEY: f64 = 10.0;
@@ -61,43 +60,63 @@ fn mebibytes(count: u64) -> usize {
     usize::try_from(count.saturating_mul(1024 * 1024)).unwrap_or(usize::MAX)
 }
 
+/// How much the engines of a node may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Memory for blocks that were read, shared by all engines; 0: little.
+    pub block_cache_mb: u64,
+    /// Memory for writes that are not in files yet, shared by all engines; 0: little.
+    pub write_buffer_mb: u64,
+    /// Size of a WAL above which write buffers are flushed: bounds the time of a restart.
+    pub wal_mb_max: u64,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            block_cache_mb: 0,
+            write_buffer_mb: 0,
+            wal_mb_max: 256,
+        }
+    }
+}
+
 /// What all engines of a node share: one block cache and one bound on write buffers.
 #[derive(Clone)]
 pub struct SharedResources {
     cache: Cache,
     write_buffers: WriteBufferManager,
-    settings: Storage,
+    options: EngineOptions,
     reserve: Arc<Reserve>,
 }
 
 impl SharedResources {
     /// Sizes that are 0 follow from the memory; where nobody has worked that out, as in offline
     /// commands and tests, they are small.
-    pub fn new(settings: &Storage) -> Self {
-        let mut settings = settings.clone();
-        if settings.block_cache_mb == 0 {
-            settings.block_cache_mb = BLOCK_CACHE_MB_MIN;
+    pub fn new(mut options: EngineOptions) -> Self {
+        if options.block_cache_mb == 0 {
+            options.block_cache_mb = BLOCK_CACHE_MB_MIN;
         }
-        if settings.write_buffer_mb == 0 {
-            settings.write_buffer_mb = WRITE_BUFFER_MB_MIN;
+        if options.write_buffer_mb == 0 {
+            options.write_buffer_mb = WRITE_BUFFER_MB_MIN;
         }
         Self {
             // Lookups take no lock.
-            cache: Cache::new_hyper_clock_cache(mebibytes(settings.block_cache_mb), 0),
+            cache: Cache::new_hyper_clock_cache(mebibytes(options.block_cache_mb), 0),
             write_buffers: WriteBufferManager::new_write_buffer_manager(
-                mebibytes(settings.write_buffer_mb),
+                mebibytes(options.write_buffer_mb),
                 false,
             ),
-            settings,
+            options,
             reserve: Arc::default(),
         }
     }
 
     /// For the Raft log, which is seldom read: most of its memory are write buffers.
-    pub fn of_raft_log(settings: &Storage) -> Self {
-        Self::new(&Storage {
-            block_cache_mb: (settings.block_cache_mb / RAFT_LOG_CACHE_PART).max(1),
-            ..settings.clone()
+    pub fn of_raft_log(options: EngineOptions) -> Self {
+        Self::new(EngineOptions {
+            block_cache_mb: (options.block_cache_mb / RAFT_LOG_CACHE_PART).max(1),
+            ..options
         })
     }
 
@@ -128,7 +147,7 @@ impl SharedResources {
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_manager(&self.write_buffers);
         options.set_write_buffer_size(
-            mebibytes(self.settings.write_buffer_mb) / WRITE_BUFFERS_PER_SHARD,
+            mebibytes(self.options.write_buffer_mb) / WRITE_BUFFERS_PER_SHARD,
         );
         options.set_max_write_buffer_number(WRITE_BUFFERS_PER_SHARD as i32);
         options.set_min_write_buffer_number_to_merge(WRITE_BUFFERS_PER_FILE);
@@ -142,7 +161,7 @@ impl SharedResources {
         options.set_memtable_whole_key_filtering(true);
         // A shard has one writer at a time.
         options.set_allow_concurrent_memtable_write(false);
-        options.set_max_total_wal_size(self.settings.journal_mb_max * 1024 * 1024);
+        options.set_max_total_wal_size(self.options.wal_mb_max * 1024 * 1024);
         // What is flushed first is compacted soon: compressing it would be done twice.
         let mut compression = [DBCompressionType::Lz4; LEVELS];
         compression[0] = DBCompressionType::None;

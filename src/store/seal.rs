@@ -159,16 +159,15 @@ pub fn break_open(folder: &Path) -> Result<(), EngineError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        config::Storage,
-        store::{Batch, Engine, SharedResources, engine::Durability, wal_check::Expected},
+    use crate::store::{
+        Batch, Engine, EngineOptions, SharedResources, engine::Durability, wal_check::Expected,
     };
 
     fn resources() -> SharedResources {
-        SharedResources::new(&Storage {
+        SharedResources::new(EngineOptions {
             block_cache_mb: 8,
             write_buffer_mb: 16,
-            ..Storage::default()
+            ..EngineOptions::default()
         })
     }
 

@@ -16,8 +16,7 @@ use crate::{
         log_store::LogStore,
         replicas::{Post, Replicas},
     },
-    config::Storage,
-    store::{EngineError, SharedResources, engine::Durability},
+    store::{EngineError, EngineOptions, SharedResources, engine::Durability},
 };
 
 const SHARD: GroupId = GroupId {
@@ -35,7 +34,7 @@ impl Post for Nobody {
 }
 
 fn open(folder: &Path) -> Arc<LogStore> {
-    let shared = SharedResources::new(&Storage::default());
+    let shared = SharedResources::new(EngineOptions::default());
     Arc::new(LogStore::open(folder, &shared).unwrap())
 }
 

@@ -16,7 +16,6 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 use crate::shard::view::Page;
 use crate::{
     clock::Clock,
-    config::Storage,
     model::{
         epk::{Epk, EpkRange},
         error::Result,
@@ -39,8 +38,8 @@ use crate::{
         view::ShardView,
     },
     store::{
-        Batch, Engine, EngineError, SharedResources, document::Stored, engine::Durability, keys,
-        reserve::Reserve,
+        Batch, Engine, EngineError, EngineOptions, SharedResources, document::Stored,
+        engine::Durability, keys, reserve::Reserve,
     },
 };
 
@@ -59,11 +58,10 @@ pub fn temporary_folder() -> TempDir {
 }
 
 pub fn small_resources() -> SharedResources {
-    SharedResources::new(&Storage {
+    SharedResources::new(EngineOptions {
         block_cache_mb: 8,
         write_buffer_mb: 8,
-        journal_mb_max: 8,
-        ..Storage::default()
+        wal_mb_max: 8,
     })
 }
 
