@@ -76,7 +76,7 @@ pub struct Slice {
     pub purge: Purge,
     /// More has expired than fits into the slice.
     pub more: bool,
-    /// When the next item expires, if there is one.
+    /// No item expires before this second; `None`: none does, by these rules.
     pub next_expiry: Option<i64>,
     /// By how many seconds the oldest item of the slice was overdue.
     pub lag_seconds: i64,

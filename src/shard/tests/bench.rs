@@ -27,7 +27,7 @@ use crate::{
         ttl::DefaultTtl,
     },
     shard::{
-        actor::{ChangeDefaultTtl, ExitNotifier, Shard, index::ChangeIndex},
+        actor::{ChangeDefaultTtl, ExitNotifier, Shard, check::BeginCheck, index::ChangeIndex},
         command::Command,
         commit::{self, CommitLog, Group, OnCommitted, Reply, write_queue::Perform},
         decide::{conditions, guard::Guard},
@@ -398,6 +398,14 @@ impl Bench {
         self.shard
             .handle(ChangeDefaultTtl { default, at, reply }, &mut self.context);
         Answer(answer)
+    }
+
+    /// Commits an entry that asks all replicas for a digest.
+    pub fn begin_check(&mut self, number: u64) {
+        let (reply, _) = oneshot::channel();
+        self.shard
+            .handle(BeginCheck { number, reply }, &mut self.context);
+        assert!(self.commit());
     }
 
     /// Makes changes of the default that have waited for a trusted time.
