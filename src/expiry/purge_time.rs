@@ -1,7 +1,7 @@
 //! Up to which time expired items may be removed.
 //!
 //! A standalone shard goes by its clock. A replica goes no further than the time of the Raft log:
-//! what is expired by then cannot change any more, whoever leads next.
+//! what is expired by then cannot change any more, whichever node leads next.
 
 use super::rules::ExpiryRules;
 

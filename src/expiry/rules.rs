@@ -159,7 +159,7 @@ mod tests {
         ItemTtl::from_json(Some(&json!(seconds))).expect("a legal ttl")
     }
 
-    /// The first second at which a fresh item is gone.
+    /// Returns the first second at which a fresh item is gone.
     fn lifetime(rules: &ExpiryRules, ttl: ItemTtl) -> Option<i64> {
         const TS: i64 = 1_790_000_000;
         (0..=100).find(|age| rules.is_expired(TS, ttl, TS + age))

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
 use super::{
-    ExitCode, Failure,
+    ExitCode, Failure, engine_options,
     identity::{DataFolder, RAFT},
     listen, privacy,
 };
@@ -477,7 +477,7 @@ fn open_logs(
 ) -> Result<(Arc<LogStore>, Arc<Snapshots>), Failure> {
     let data: &PathBuf = &settings.storage.data_path;
     let folder = data.join(RAFT);
-    let shared = SharedResources::of_raft_log(super::engine_options(&settings.storage));
+    let shared = SharedResources::of_raft_log(engine_options(&settings.storage));
     // It has one incarnation for as long as the data folder lasts.
     let expected = Expected {
         sequence: sequences.sequence(RAFT, 0),

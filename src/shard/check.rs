@@ -1,28 +1,27 @@
-//! What a replica holds at one place in the log and at one time, as a digest: replicas that agree have the same.
+//! What a replica holds at one place in the log and at one time, as a digest: replicas that agree
+//! have the same.
 //!
-//! The leader commits an entry that asks for it. Each replica takes a snapshot right after that entry and reads it on a thread of its own; writes go on meanwhile.
+//! The leader commits an entry that asks for it. Each replica takes a snapshot right after that
+//! entry and reads it on a thread of its own; writes go on meanwhile.
 
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc::channel},
 };
 
-use actix::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::oneshot;
 use tracing::error;
 
-use super::{
-    actor::Shard,
-    command::{Change, Command},
-    commit::{Reply, Waiting},
-    host::ShardHandle,
-    state::ShardState,
-    view::{ShardView, decode},
-};
 use crate::{
-    model::error::{Error, Result},
+    model::error::Result,
+    shard::{
+        commit::view::{ShardView, decode},
+        state::{
+            ShardState,
+            command::{Change, Command},
+        },
+    },
     store::keys,
 };
 
@@ -33,7 +32,7 @@ const CHECKS_MAX: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digest {
     pub lsn: u64,
-    /// The second by which it was judged what is alive.
+    /// The second at which it is alive.
     pub at: i64,
     pub items: u64,
     /// SHA-256 over keys and stored documents in their order.
@@ -66,13 +65,14 @@ impl Checks {
         }
     }
 
-    fn get(&self, number: u64) -> Outcome {
+    pub fn get(&self, number: u64) -> Outcome {
         let checks = self.lock();
         let known = checks.iter().find(|(known, _)| *known == number);
         known.map_or(Outcome::Unknown, |(_, outcome)| outcome.clone())
     }
 
-    /// Begins the checks that these commands, which were applied last, ask for. Returns when the snapshot is taken.
+    /// Begins the checks that these commands, which were applied last, ask for. Returns when the
+    /// snapshot is taken.
     pub fn begin(&self, view: &Arc<ShardView>, commands: &[Command], state: ShardState) {
         for number in commands.iter().flat_map(asked) {
             self.set(number, Outcome::Running);
@@ -100,7 +100,7 @@ impl Checks {
     }
 }
 
-/// The numbers of the checks that a command asks for.
+/// Returns the numbers of the checks that a command asks for.
 fn asked(command: &Command) -> impl Iterator<Item = u64> {
     command.changes.iter().filter_map(|change| match change {
         Change::Check(number) => Some(*number),
@@ -117,7 +117,8 @@ pub(super) fn asks(commands: &[Command]) -> bool {
 fn digest(view: &ShardView, state: &ShardState, taken: impl FnOnce()) -> Result<Digest> {
     let snapshot = view.engine.snapshot();
     taken();
-    // What a split has left here of others is nobody's concern: replicas clear it away at their own pace.
+    // What a split has left here of others is nobody's concern: replicas clear it away at their own
+    // pace.
     let range = &view.facts.range;
     let (from, to) = keys::document_range(&range.min, &range.max);
     let mut cursor = snapshot.cursor(&from, &to);
@@ -140,56 +141,4 @@ fn digest(view: &ShardView, state: &ShardState, taken: impl FnOnce()) -> Result<
         items,
         sha256: sha256.finalize().into(),
     })
-}
-
-/// Asks all replicas for a digest, by a number that nobody else uses.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct BeginCheck {
-    pub number: u64,
-    pub reply: oneshot::Sender<Result<Reply>>,
-}
-
-impl Handler<BeginCheck> for Shard {
-    type Result = ();
-
-    fn handle(&mut self, request: BeginCheck, context: &mut Self::Context) {
-        if let Err(error) = self.check_writable() {
-            let _ = request.reply.send(Err(error));
-            return;
-        }
-        let at = self.view.clock.now().max(self.decided.ts);
-        self.stage(at, vec![Change::Check(request.number)]);
-        self.next.waiting.push(Waiting {
-            reply: request.reply,
-            results: Vec::new(),
-            lsn: self.decided.lsn,
-            range_id: self.view.facts.range_id,
-        });
-        self.commit(context);
-    }
-}
-
-impl ShardHandle {
-    /// Begins a check of all replicas; only where the shard is led.
-    pub async fn begin_check(&self, number: u64) -> Result<()> {
-        let (reply, begun) = oneshot::channel();
-        self.send(BeginCheck { number, reply })?;
-        let gone = |_| Error::unavailable("the shard restarts; the check was not begun");
-        begun.await.map_err(gone)??;
-        Ok(())
-    }
-
-    /// What a check has found in this node's replica.
-    pub fn checked(&self, number: u64) -> Outcome {
-        self.replica()
-            .map_or(Outcome::Unknown, |replica| replica.checks.get(number))
-    }
-}
-
-#[cfg(test)]
-impl super::replica::Replica {
-    pub fn checked(&self, number: u64) -> Outcome {
-        self.checks.get(number)
-    }
 }

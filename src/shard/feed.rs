@@ -1,4 +1,5 @@
-//! The change feed, latest version: every live item once, at its last change, in the order of changes.
+//! The change feed, latest version: every live item once, at its last change, in the order of
+//! changes.
 
 use bytes::Bytes;
 
@@ -35,7 +36,7 @@ pub struct FeedPage {
     pub after: u64,
     /// The page is empty only because the work for one page was used up: ask again.
     pub more: bool,
-    /// When the first of the items falls due.
+    /// When the first of the items expires.
     pub first_due: Option<i64>,
 }
 
@@ -109,7 +110,7 @@ pub fn page(
     })
 }
 
-/// The first change at or after a second, by bisection: time order is feed order.
+/// Returns the first change at or after a second, by bisection: time order is feed order.
 fn first_at_or_after(view: &ShardView, ts: i64) -> Result<Position> {
     let (mut low, mut high) = (0_u64, view.lsn().saturating_add(1));
     while low < high {

@@ -1,9 +1,16 @@
-//! One partition-key range: its state machine, its expiry lanes, its change feed, and the actor that owns them.
+//! One partition key range: its state machine, its change feed, and the actor that owns them.
 //!
-//! Requests enter the actor as operations. It decides them against what is committed and pending (`transaction`), turns them into
-//! commands that carry their own time and identity (`command`), and hands groups of them to the commit log (`commit`). `state::apply` is the only way
-//! a command reaches the engine; it reads no clock, no random source and no configuration. Reads do not pass through the actor: the `view`
-//! answers them on the caller's thread from what is committed.
+//! Layers; each knows only those above it:
+//!
+//! | layer | what it does |
+//! | --- | --- |
+//! | [`state`] | commands, and `apply`, the only way they reach the engine: deterministic |
+//! | [`decide`] | decides requests and slices of background work against what is committed and pending |
+//! | [`commit`] | the write queue, groups, the commit log, shared state and its reader |
+//! | [`actor`] | the only writer: takes requests, decides, hands groups to the log |
+//! | [`host`] | the shards of a node: opens, rebuilds, splits and replicates them |
+//!
+//! Reads do not pass through the actor: [`commit::view`] answers them on the caller's thread.
 
 pub mod actor;
 pub mod aggregate_cache;
@@ -13,23 +20,16 @@ pub mod decide;
 pub mod document_cache;
 pub mod feed;
 pub mod freshness;
-mod groups;
 pub mod host;
-pub mod index_work;
 pub mod key_cache;
-mod leadership;
-mod parting;
-pub mod progress;
-mod purge_work;
 mod reconcile;
 pub mod replica;
-pub mod split;
-mod split_work;
 pub mod state;
-pub mod suspect;
 
+pub use actor::suspect;
 pub use commit::view;
 pub use decide::{answer, guard, transaction};
+pub use host::{progress, split};
 pub use state::{command, facts, generation, indexing, overlay};
 
 pub use document_cache::set_bytes_max as set_document_cache_bytes_max;

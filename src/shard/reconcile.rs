@@ -1,4 +1,5 @@
-//! Replicas purge at different times. What one has purged and another has not is put right here, when a command or a purge meets it.
+//! Replicas purge at different times. What one has purged and another has not is put right here,
+//! when a command or a purge meets it.
 
 use std::collections::HashMap;
 
@@ -48,7 +49,8 @@ pub(super) fn still_true(
     Ok(purge)
 }
 
-/// What the commands of a batch have made of documents and unique keys so far: the engine does not have it yet.
+/// What the commands of a batch have made of documents and unique keys so far: the engine does not
+/// have it yet.
 #[derive(Default)]
 pub(super) struct Met {
     /// The version of a document; `None` when it was deleted.
@@ -58,8 +60,8 @@ pub(super) struct Met {
 }
 
 impl Met {
-    /// Makes a change fit to what this replica has purged. The leader may have purged a version that is still here, or still have had one that is gone here; either
-    /// was expired.
+    /// Makes a change fit to what this replica has purged. The leader may have purged a version
+    /// that is still here, or still have had one that is gone here; either was expired.
     pub fn reconcile(&mut self, engine: &Engine, change: &mut Change) -> Result<(), EngineError> {
         let (key, place_bytes, value, previous) = match change {
             Change::Put {
@@ -115,7 +117,7 @@ impl Met {
     }
 }
 
-/// What goes when this version goes, with all the unique keys that it ever held.
+/// Returns what goes when this version goes, with all the unique keys that it ever held.
 fn superseded(stored: &Stored<&[u8]>) -> Superseded {
     Superseded {
         position: stored.header.position,
@@ -133,7 +135,8 @@ fn decode(bytes: &[u8]) -> Result<Stored<&[u8]>, EngineError> {
     Stored::decode(bytes).ok_or_else(|| EngineError::Damaged("a stored item".into()))
 }
 
-/// The unique keys that a version still holds. `taken` knows of those that were taken since: whether by this very document.
+/// Returns the unique keys that a version still holds. `taken` knows of those that were taken
+/// since: whether by this very document.
 fn held(
     engine: &Engine,
     key: &[u8],

@@ -19,10 +19,9 @@ use tracing::error;
 use super::{
     check::{self, Checks},
     command::{Command, Purge},
-    commit::{self, CommitLog, Group, OnCommitted, Waiting},
+    commit::{self, CommitLog, Group, OnCommitted, ReplicatedLogs, Waiting, index_follower},
     freshness::Currency,
-    host::ShardHandle,
-    index_work, parting,
+    host::{ShardHandle, split_replica},
     reconcile::{Met, still_true},
     state::{ShardState, split_mark},
     view::ShardView,
@@ -141,7 +140,7 @@ impl Replica {
     pub fn join(self: &Arc<Self>, begin: Begin) -> Result<(), EngineError> {
         let engine = &self.view()?.engine;
         let applied = applied(engine)?;
-        let begin = parting::beginning(engine, begin)?;
+        let begin = split_replica::beginning(engine, begin)?;
         self.currency.set_applied(applied);
         let filled = applied > 0 || begin != Begin::Blank;
         self.filled.store(filled, Ordering::Release);
@@ -337,7 +336,7 @@ impl Replica {
             let (here, later) = commands.split_at_mut(count - written);
             state = self.write(view, here, *index)?;
             self.checks.begin(view, here, state);
-            parting::follow(&self.handle, view, here)?;
+            split_replica::follow(&self.handle, view, here)?;
             commands = later;
             written = *count;
         }
@@ -400,7 +399,7 @@ impl StateMachine for Replica {
             let decoded: Vec<Command> = rmp_serde::from_slice(&entry.data).map_err(|failure| {
                 EngineError::Damaged(format!("entry {} of the log: {failure}", entry.index))
             })?;
-            index_work::follow(&view, &decoded);
+            index_follower::follow(&view, &decoded);
             commands.extend(decoded);
         }
         places.push((commands.len(), last));
@@ -416,9 +415,9 @@ impl StateMachine for Replica {
         };
         if !self.inner().role.leads {
             // What it decided itself while it led was forgotten when it ceased to lead; that is in the engine now, for whoever reads it there later.
-            index_work::follow(&view, &commands);
+            index_follower::follow(&view, &commands);
         }
-        index_work::follow_generations(&view, &state)?;
+        index_follower::follow_generations(&view, &state)?;
         let replica = self.handle.upgrade().and_then(|handle| handle.replica());
         for (term, mut rest) in ours {
             match &replica {
@@ -526,6 +525,15 @@ impl CommitLog for ReplicatedLog {
                 }
             }
         });
+    }
+}
+
+impl ReplicatedLogs for Replica {
+    fn log(self: Arc<Self>, term: u64) -> Box<dyn CommitLog> {
+        Box::new(ReplicatedLog {
+            replica: self,
+            term,
+        })
     }
 }
 

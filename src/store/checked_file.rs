@@ -83,7 +83,7 @@ pub fn read(path: &Path, magic: &Magic) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// The error of a file that was read and makes no sense.
+/// Returns the error of a file that was read and makes no sense.
 pub fn damaged(path: &Path, what: &str) -> io::Error {
     let message = format!("{} is damaged: {what}", path.display());
     io::Error::new(io::ErrorKind::InvalidData, message)

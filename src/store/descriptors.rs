@@ -7,8 +7,8 @@ const PER_ENGINE: u64 = 7;
 /// One in so many stays free: for connections, and for the files that engines open as they grow.
 const RESERVE_SHARE: u64 = 4;
 
-/// Fails when so many more engines would leave too few descriptors. An engine that runs out of them in the
-/// middle of a write does more harm than a container that is not made.
+/// Fails when so many more engines would leave too few descriptors. An engine that runs out of them
+/// in the middle of a write does more harm than a container that is not made.
 pub fn check_room(engines: u64) -> Result<()> {
     match usage() {
         Some((open, limit)) => check(open, limit, engines),

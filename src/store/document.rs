@@ -1,5 +1,5 @@
-//! The bytes of a stored document and of its feed entry: facts that decide expiry and preconditions first, so that
-//! nothing needs to parse the JSON, then the JSON exactly as it is answered.
+//! The bytes of a stored document and of its feed entry: facts that decide expiry and preconditions
+//! first, so that nothing needs to parse the JSON, then the JSON exactly as it is answered.
 //!
 //! | bytes | what (integers little-endian) |
 //! | --- | --- |
@@ -109,14 +109,14 @@ impl<B: AsRef<[u8]>> Stored<B> {
 }
 
 impl<'b> Stored<&'b [u8]> {
-    /// The JSON, for as long as the stored bytes are there.
+    /// Returns the JSON, for as long as the stored bytes are there.
     pub fn into_borrowed_body(self) -> &'b [u8] {
         self.bytes.get(self.body_at..).unwrap_or_default()
     }
 }
 
 impl Stored<Bytes> {
-    /// The JSON, shared with the stored bytes.
+    /// Returns the JSON, shared with the stored bytes.
     pub fn into_body(mut self) -> Bytes {
         self.bytes.split_off(self.body_at)
     }
@@ -147,7 +147,8 @@ fn decode_header(bytes: &[u8]) -> Option<(Header, usize)> {
     Some((header, HEADER_BYTES + fingerprint_bytes))
 }
 
-/// Points at one version of a document and says what decides its expiry: the value of feed, own-lane and unique-key entries.
+/// Points at one version of a document and says what decides its expiry: the value of feed,
+/// own-lane and unique-key entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionRef<'a> {
     pub ts: i64,
@@ -190,7 +191,7 @@ impl<'a> VersionRef<'a> {
         })
     }
 
-    /// The place of the partition key: the part of the document key before the id.
+    /// Returns the place of the partition key: the part of the document key before the id.
     pub fn place(&self) -> &'a [u8] {
         self.document_key
             .get(1..1 + usize::from(self.place_bytes))

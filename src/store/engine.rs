@@ -84,7 +84,7 @@ impl Batch {
 /// When a write returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// After the fsync of the journal.
+    /// After the fsync of the WAL.
     Synced,
     /// At once; the next synced write makes it durable too.
     Buffered,
@@ -106,7 +106,7 @@ pub struct Engine {
     buffered: WriteOptions,
     /// Made once: a point read is short.
     reading: ReadOptions,
-    /// What the rewriting of files drops.
+    /// What compaction drops.
     pub horizon: Arc<ExpiryHorizon>,
     /// What is set aside on the disk for purging.
     pub reserve: Arc<Reserve>,
@@ -182,7 +182,8 @@ impl Engine {
         &self.folder
     }
 
-    /// Bytes of an unfinished record that a crash left at the journal's end and that were dropped.
+    /// Returns the bytes of an unfinished record that a crash left at the WAL's end and that were
+    /// dropped.
     pub fn torn_bytes(&self) -> u64 {
         self.torn_bytes
     }
@@ -192,7 +193,7 @@ impl Engine {
         &self.damage
     }
 
-    /// The last sequence number that is durable, as far as is known; it only goes up.
+    /// Returns the last sequence number that is durable, as far as is known; it only goes up.
     pub fn durable(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.durable)
     }
@@ -221,7 +222,8 @@ impl Engine {
         }
     }
 
-    /// Counts what a small shard is written until it has grown: its next write buffers get a larger filter.
+    /// Counts what a small shard is written until it has grown: its next write buffers get a larger
+    /// filter.
     fn note_growth(&self, bytes: u64) {
         let left = self.small_bytes_left.load(Ordering::Relaxed);
         if left == 0 {
@@ -239,7 +241,7 @@ impl Engine {
         }
     }
 
-    /// Entries with `from <= key < to`, in key order, as of now.
+    /// Returns the entries with `from <= key < to`, in key order, as of now.
     pub fn scan(&self, from: &[u8], to: &[u8]) -> Scan<'_> {
         let mut options = ReadOptions::default();
         options.set_iterate_lower_bound(from);
@@ -253,7 +255,7 @@ impl Engine {
         }
     }
 
-    /// All that is committed, as of now.
+    /// Returns all that is committed, as of now.
     pub fn snapshot(&self) -> Snapshot<'_> {
         let moment = self.db.snapshot();
         let mut options = ReadOptions::default();
@@ -266,12 +268,13 @@ impl Engine {
         }
     }
 
-    /// Makes an engine of its own in a folder that is not there yet, with all that is in this one now. Files are shared by hard links.
+    /// Makes an engine of its own in a folder that is not there yet, with all that is in this one
+    /// now. Files are shared by hard links.
     pub fn checkpoint(&self, folder: &Path) -> Result<(), EngineError> {
         Ok(Checkpoint::new(&self.db)?.create_checkpoint(folder)?)
     }
 
-    /// About how many bytes of sorted files a range of keys takes.
+    /// Returns about how many bytes of SST files a range of keys takes.
     pub fn approximate_bytes(&self, from: &[u8], to: &[u8]) -> u64 {
         let sizes = self
             .db
@@ -293,7 +296,7 @@ impl Engine {
         Err(EngineError::Full("files could not be rewritten".to_owned()))
     }
 
-    /// Hands the write buffer to the disk, so that the next start has no journal to replay.
+    /// Hands the write buffer to the disk, so that the next start has no WAL to replay.
     pub fn flush(&self) -> Result<(), EngineError> {
         let last = self.db.latest_sequence_number();
         self.db
@@ -308,7 +311,7 @@ impl Engine {
     pub fn seal(&self) -> Result<(), EngineError> {
         self.sealed.store(true, Ordering::SeqCst);
         let flushed = self.flush();
-        // Nobody waits at the end of the node for files that are being rewritten.
+        // The end of the node waits for no compaction.
         self.halt();
         flushed?;
         let tables = self.db.live_files()?;
@@ -317,12 +320,14 @@ impl Engine {
         seal::write(&self.folder, &tables)
     }
 
-    /// Ends rewriting of files and whatever else the engine does on its own. Nothing can be flushed after that.
+    /// Ends compaction and whatever else the engine does on its own. Nothing can be flushed after
+    /// that.
     pub fn halt(&self) {
         self.db.cancel_all_background_work(true);
     }
 
-    /// Tries whether the disk has room, with a file of its own: an engine that met a full disk takes no writes until it is reopened.
+    /// Tries whether the disk has room, with a file of its own: an engine that met a full disk
+    /// takes no writes until it is reopened.
     pub fn probe(&self) -> Result<(), EngineError> {
         let path = self.folder.join("probe");
         let mut file = fs::File::create(&path)?;
@@ -333,12 +338,12 @@ impl Engine {
         Ok(written?)
     }
 
-    /// Bytes on disk in sorted files.
+    /// Returns the bytes on disk in SST files.
     pub fn disk_bytes(&self) -> u64 {
         self.property("rocksdb.total-sst-files-size")
     }
 
-    /// Bytes of the write buffers in memory.
+    /// Returns the bytes of the write buffers in memory.
     pub fn buffer_bytes(&self) -> u64 {
         self.property("rocksdb.cur-size-all-mem-tables")
     }
@@ -348,23 +353,23 @@ impl Engine {
         value.ok().flatten().unwrap_or(0)
     }
 
-    /// Bytes of the journal on disk; files that go while they are counted do not count.
-    pub fn journal_bytes(&self) -> u64 {
+    /// Returns the bytes of the WAL on disk; files that go while they are counted do not count.
+    pub fn wal_bytes(&self) -> u64 {
         let Ok(entries) = fs::read_dir(&self.folder) else {
             return 0;
         };
-        let journals = entries.flatten().filter(|entry| {
+        let wals = entries.flatten().filter(|entry| {
             let path = entry.path();
             path.extension().is_some_and(|extension| extension == "log")
         });
-        journals
-            .filter_map(|journal| Some(journal.metadata().ok()?.len()))
+        wals.filter_map(|wal| Some(wal.metadata().ok()?.len()))
             .sum()
     }
 }
 
-/// RocksDB takes a folder without `CURRENT` for a new one, and removes what else is in it. That file is the first of a new folder that
-/// data can depend on, so where there is data without it, it was lost.
+/// RocksDB takes a folder without `CURRENT` for a new one, and removes what else is in it. That
+/// file is the first of a new folder that data can depend on, so where there is data without it, it
+/// was lost.
 pub fn check_complete(folder: &Path) -> Result<(), EngineError> {
     if folder.join("CURRENT").try_exists()? {
         return Ok(());
@@ -425,7 +430,7 @@ mod tests {
         engine.write(batch, Durability::Synced).unwrap();
     }
 
-    /// Bytes of disk blocks that the files of a folder take.
+    /// Returns the bytes of disk blocks that the files of a folder take.
     fn disk_bytes(folder: &Path) -> u64 {
         use std::os::unix::fs::MetadataExt as _;
         let entries = fs::read_dir(folder).unwrap();

@@ -30,7 +30,8 @@ impl fmt::Display for EngineError {
 }
 
 impl EngineError {
-    /// Returns whether the engine was told before it wrote anything, so that it can go on when there is room, or a descriptor.
+    /// Returns whether the engine was told before it wrote anything, so that it can go on when
+    /// there is room, or a descriptor.
     pub fn heals(&self) -> bool {
         match self {
             Self::Full(_) | Self::Exhausted(_) => true,

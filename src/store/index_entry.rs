@@ -1,4 +1,5 @@
-//! The values of index entries: what decides the expiry of the item behind one, so that nobody has to read it for that.
+//! The values of index entries: what decides the expiry of the item behind one, so that nobody has
+//! to read it for that.
 //!
 //! | bytes | what (big-endian) |
 //! | --- | --- |
@@ -38,7 +39,7 @@ pub fn decode(bytes: &[u8]) -> Option<(i64, ItemTtl)> {
     Some((ts, ttl_of_code(code)))
 }
 
-/// The way from an ordinal to its item.
+/// Returns the way from an ordinal to its item.
 pub fn encode_resource(ts: i64, ttl: ItemTtl, document_key: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(TS_BYTES + 5 + document_key.len());
     out.push(0);
@@ -51,7 +52,7 @@ pub fn encode_resource(ts: i64, ttl: ItemTtl, document_key: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What decides expiry, and the document key.
+/// Returns what decides expiry, and the document key.
 pub fn resource_parts(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&length, rest) = bytes.split_first()?;
     rest.split_at_checked(usize::from(length))

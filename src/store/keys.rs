@@ -1,4 +1,5 @@
-//! The layout of keys in a shard's engine. The first byte names the kind, the rest sorts as its readers need it:
+//! The layout of keys in a shard's engine. The first byte names the kind, the rest sorts as its
+//! readers need it:
 //!
 //! | kind | key after the first byte | value | read by |
 //! | --- | --- | --- | --- |
@@ -16,8 +17,9 @@
 //! | `s` shape | generation (2), shape (8) | its paths | queries, for what lacks a path |
 //! | `p` policy | generation (2) | indexing policy | recovery |
 //!
-//! A place is the EPK of a partition key with the key itself (or its digest) behind it, so that keys with one EPK stay apart. Places of
-//! one container are prefix-free, so place and id need no separator.
+//! A place is the EPK of a partition key with the key itself (or its digest) behind it, so that
+//! keys with one EPK stay apart. Places of one container are prefix-free, so place and id need no
+//! separator.
 
 pub use crate::model::position::Position;
 
@@ -53,13 +55,13 @@ pub fn document(place: &[u8], id: &str) -> Vec<u8> {
     key
 }
 
-/// The id in a document key whose place is known.
+/// Returns the id in a document key whose place is known.
 pub fn document_id<'k>(key: &'k [u8], place: &[u8]) -> Option<&'k str> {
     let id = key.strip_prefix(&[DOCUMENT])?.strip_prefix(place)?;
     std::str::from_utf8(id).ok()
 }
 
-/// All documents with `min <= EPK < max`, as key bounds.
+/// Returns all documents with `min <= EPK < max`, as key bounds.
 pub fn document_range(min: &[u8], max: &[u8]) -> (Vec<u8>, Vec<u8>) {
     (document(min, ""), document(max, ""))
 }
@@ -86,7 +88,8 @@ pub const FEED_END: &[u8] = &[FEED + 1];
 
 pub fn own_lane(due: i64, position: Position) -> [u8; 19] {
     let mut key = [OWN_LANE; 19];
-    // Due seconds are after the epoch; the sign bit is flipped all the same so that the order holds for any value.
+    // Due seconds are after the epoch; the sign bit is flipped all the same so that the order holds
+    // for any value.
     key[1..9].copy_from_slice(&(due as u64 ^ (1 << 63)).to_be_bytes());
     key[9..17].copy_from_slice(&position.lsn.to_be_bytes());
     key[17..19].copy_from_slice(&position.index.to_be_bytes());
@@ -130,7 +133,7 @@ pub fn write_index_entry(key: &mut Vec<u8>, generation: u16, term: &[u8], ordina
     key.extend_from_slice(&ordinal.to_be_bytes());
 }
 
-/// The beginning of the keys of all entries of a generation whose term begins so.
+/// Returns the beginning of the keys of all entries of a generation whose term begins so.
 pub fn index_prefix(generation: u16, term: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(INDEX_HEAD_BYTES + term.len() + ORDINAL_BYTES);
     key.push(INDEX);
@@ -169,7 +172,7 @@ pub fn policy(generation: u16) -> [u8; 3] {
     [POLICY, high, low]
 }
 
-/// All keys of a generation of the index, as ranges of keys: entries, shapes, policy.
+/// Returns all keys of a generation of the index, as ranges of keys: entries, shapes, policy.
 pub fn generation_ranges(generation: u16) -> [([u8; 3], [u8; 3]); 3] {
     [INDEX, SHAPE, POLICY].map(|kind| {
         let [high, low] = generation.to_be_bytes();
@@ -181,7 +184,8 @@ pub fn generation_ranges(generation: u16) -> [([u8; 3], [u8; 3]); 3] {
 /// All keys from ordinals to items, as a range.
 pub const RESOURCES: ([u8; 1], [u8; 1]) = ([RESOURCE], [RESOURCE + 1]);
 
-/// What decides the expiry of the item behind an entry of these kinds; `None` for keys of others.
+/// Returns what decides the expiry of the item behind an entry of these kinds; `None` for keys of
+/// others.
 pub fn expiry_bytes<'v>(key: &[u8], value: &'v [u8]) -> Option<&'v [u8]> {
     match *key.first()? {
         INDEX => Some(value),

@@ -87,7 +87,8 @@ fn skip_padding(at: usize) -> usize {
     if left < HEADER_BYTES { at + left } else { at }
 }
 
-/// The record at an offset: its kind, its data and where it ends. `None` if there is no whole one.
+/// Returns the record at an offset: its kind, its data and where it ends. `None` if there is no
+/// whole one.
 fn record_at(file: &[u8], at: usize) -> Option<(Kind, &[u8], usize)> {
     let header = file.get(at..)?.first_chunk::<HEADER_BYTES>()?;
     let &[c0, c1, c2, c3, low, high, type_byte] = header;
@@ -127,7 +128,7 @@ fn bad(file: &[u8], at: usize, whole: usize) -> End {
 
 /// Returns whether a whole record begins behind the bad one at an offset. `follows` says whether
 /// the data of a record may come that many bytes behind the bad one: the bytes of a torn record
-/// are a client's, who can make them look like a record.
+/// are a client's, which can make them look like a record.
 pub fn goes_on_behind(file: &[u8], bad: usize, follows: impl Fn(&[u8], usize) -> bool) -> bool {
     (bad + 1..file.len()).any(|offset| match record_at(file, offset) {
         Some((Kind::Full | Kind::First, data, _)) => follows(data, offset - bad),
@@ -139,7 +140,7 @@ pub fn goes_on_behind(file: &[u8], bad: usize, follows: impl Fn(&[u8], usize) ->
 pub(super) mod tests {
     use super::*;
 
-    /// A record as RocksDB writes it.
+    /// Returns a record as RocksDB writes it.
     pub fn record(kind: u8, data: &[u8]) -> Vec<u8> {
         let summed = [&[kind], data].concat();
         let crc = crc32c::crc32c(&summed);
@@ -161,7 +162,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Where a file is damaged, if all but empty records follow each other.
+    /// Returns where a file is damaged, if all but empty records follow each other.
     fn damaged_at(file: &[u8]) -> Option<usize> {
         let bad = read_all(file).1.bad_at;
         bad.filter(|at| goes_on_behind(file, *at, |data, _| !data.is_empty()))

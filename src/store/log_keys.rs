@@ -1,4 +1,5 @@
-//! The layout of the node's Raft log, which holds the logs of all groups. Integers are big-endian, so that byte order is number order.
+//! The layout of the node's Raft log, which holds the logs of all groups. Integers are big-endian,
+//! so that byte order is number order.
 //!
 //! | kind | key after the first byte | value |
 //! | --- | --- | --- |
@@ -27,7 +28,7 @@ pub fn entry(group: &GroupBytes, index: u64) -> Vec<u8> {
     [&[ENTRY][..], group, &index.to_be_bytes()].concat()
 }
 
-/// The index in the key of an entry.
+/// Returns the index in the key of an entry.
 pub fn entry_index(key: &[u8]) -> Option<u64> {
     let (rest, index) = key.split_last_chunk()?;
     (rest.len() == 1 + GROUP_BYTES && rest.first() == Some(&ENTRY))
@@ -68,7 +69,7 @@ pub fn encode_entry(changes_members: bool, term: u64, context: &[u8], data: &[u8
     .concat()
 }
 
-/// Whether it changes the members, term, context and data.
+/// Returns whether it changes the members, term, context and data.
 pub fn decode_entry(value: &[u8]) -> Option<(bool, u64, &[u8], &[u8])> {
     let (&kind, rest) = value.split_first()?;
     let (term, rest) = rest.split_first_chunk()?;

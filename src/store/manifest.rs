@@ -1,5 +1,5 @@
 //! What the MANIFEST of an engine says of its WAL: where it begins, and how far the SST files
-//! reach. Only the first fields of its edits are read; RocksDB judges the rest.
+//! reach. Only the first fields of its edits are read; RocksDB checks the rest.
 
 use std::{fs, io, path::Path};
 
@@ -91,7 +91,7 @@ impl Manifest {
     }
 }
 
-/// The MANIFEST that is in force.
+/// Returns the current MANIFEST.
 pub fn current(folder: &Path) -> Result<Option<String>, EngineError> {
     let path = folder.join("CURRENT");
     match fs::read_to_string(&path) {

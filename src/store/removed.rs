@@ -38,7 +38,7 @@ pub fn set_aside(data: &Path, folder: &Path, second: i64) -> io::Result<Removed>
     removed(aside.join(&name))
 }
 
-/// All folders that were set aside, in the order of their names.
+/// Returns all folders that were set aside, in the order of their names.
 pub fn list(data: &Path) -> io::Result<Vec<Removed>> {
     let entries = match fs::read_dir(data.join(FOLDER)) {
         Ok(entries) => entries,
@@ -73,7 +73,7 @@ fn removed(path: PathBuf) -> io::Result<Removed> {
     })
 }
 
-/// The bytes of all files in a folder.
+/// Returns the bytes of all files in a folder.
 fn bytes(path: &Path) -> io::Result<u64> {
     let about = fs::symlink_metadata(path)?;
     if !about.is_dir() {

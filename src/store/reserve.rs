@@ -1,6 +1,8 @@
-//! Disk space that is set aside for purging: a file in the data folder, given back to the file system when the disk is full.
+//! Disk space that is set aside for purging: a file in the data folder, given back to the file
+//! system when the disk is full.
 //!
-//! While the reserve is released users' writes are refused, so that purging and compaction alone have the space.
+//! While the reserve is released users' writes are refused, so that purging and compaction alone
+//! have the space.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -17,7 +19,8 @@ use tracing::{info, warn};
 const FILE: &str = "reserve";
 /// A disk that is small gives up no more than this share of its bytes.
 const DISK_SHARE_MAX: u64 = 16;
-/// Free bytes beyond the reserve that a disk must have before users may write again, as a share of the reserve.
+/// Free bytes beyond the reserve that a disk must have before users may write again, as a share of
+/// the reserve.
 const MARGIN_SHARE: u64 = 4;
 
 #[derive(Debug, Default)]
@@ -34,7 +37,8 @@ struct Place {
 }
 
 impl Reserve {
-    /// Sets up to `bytes_max` aside in a folder; 0: nothing. Where there is no space for it, it counts as released.
+    /// Sets up to `bytes_max` aside in a folder; 0: nothing. Where there is no space for it, it
+    /// counts as released.
     pub fn open(folder: &Path, bytes_max: u64) -> Arc<Self> {
         let path = folder.join(FILE);
         if bytes_max == 0 {
@@ -70,7 +74,8 @@ impl Reserve {
         })
     }
 
-    /// Returns whether the space was given back because the disk is full, so that users may not write.
+    /// Returns whether the space was given back because the disk is full, so that users may not
+    /// write.
     pub fn is_released(&self) -> bool {
         self.released.load(Ordering::Relaxed)
     }
@@ -90,7 +95,8 @@ impl Reserve {
         }
     }
 
-    /// Sets the space aside again if the disk has room. To be called about once a second, off the event loop.
+    /// Sets the space aside again if the disk has room. To be called about once a second, off the
+    /// event loop.
     pub fn restore(&self) {
         let Some(place) = self.place.as_ref().filter(|_| self.is_released()) else {
             return;
@@ -146,7 +152,7 @@ fn allocate(_: &File, _: u64) -> io::Result<()> {
 
 struct DiskSpace {
     total: u64,
-    /// For whoever is not root.
+    /// For users other than root.
     free: u64,
 }
 

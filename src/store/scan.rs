@@ -22,7 +22,7 @@ impl<'a> Snapshot<'a> {
         found.map_err(|failure| self.damage.note(failure))
     }
 
-    /// The values of several keys, in their order: the lookups share work.
+    /// Returns the values of several keys, in their order: the lookups share work.
     pub fn get_all<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -40,7 +40,7 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// A cursor over `from <= key < to`; it stands nowhere until it is sent somewhere.
+    /// Returns a cursor over `from <= key < to`; it stands nowhere until it is sent somewhere.
     pub fn cursor(&self, from: &[u8], to: &[u8]) -> Scan<'a> {
         let mut options = ReadOptions::default();
         options.set_snapshot(&self.moment);
@@ -63,7 +63,7 @@ pub struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// The entry under the cursor; `None` at the end of the range.
+    /// Returns the entry under the cursor; `None` at the end of the range.
     pub fn entry(&self) -> Result<Option<Entry<'_>>, EngineError> {
         match self.iterator.item() {
             Some(entry) => Ok(Some(entry)),
@@ -71,7 +71,7 @@ impl Scan<'_> {
         }
     }
 
-    /// The value under the cursor; `None` at the end of the range.
+    /// Returns the value under the cursor; `None` at the end of the range.
     pub fn value(&self) -> Result<Option<&[u8]>, EngineError> {
         match self.iterator.value() {
             Some(value) => Ok(Some(value)),

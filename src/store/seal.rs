@@ -55,7 +55,7 @@ fn is_sst(name: &str) -> bool {
     name.ends_with(".sst")
 }
 
-/// Seals a folder whose engine writes nothing any more. `tables` are the SST files in force.
+/// Seals a folder whose engine writes nothing any more. `tables` are the live SST files.
 pub fn write(folder: &Path, tables: &[String]) -> Result<(), EngineError> {
     let mut names = vec!["CURRENT".to_owned()];
     names.extend(manifest::current(folder)?);
@@ -79,7 +79,7 @@ pub fn write(folder: &Path, tables: &[String]) -> Result<(), EngineError> {
     )?)
 }
 
-/// The database's id and the newest options.
+/// Returns the database's id and the newest options.
 fn others(folder: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     let mut options = None;
@@ -138,7 +138,8 @@ pub fn verify(folder: &Path) -> Result<bool, EngineError> {
     Ok(true)
 }
 
-/// Whether RocksDB would take a file into account: its number is above those that are sealed.
+/// Returns whether RocksDB would take a file into account: its number is above those that are
+/// sealed.
 fn is_newer(name: &str, sealed: &[Sealed]) -> bool {
     let number = |name: &str| -> Option<u64> {
         let digits: String = name.chars().filter(char::is_ascii_digit).collect();
@@ -180,7 +181,7 @@ mod tests {
         }
     }
 
-    /// An engine after a clean stop.
+    /// Returns an engine after a clean stop.
     fn sealed() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let engine = Engine::open(folder.path(), &resources()).unwrap();

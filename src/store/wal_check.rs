@@ -107,7 +107,7 @@ fn batch_header(record: &[u8]) -> Option<(u64, u64)> {
     ))
 }
 
-/// The WAL files of a folder by number.
+/// Returns the WAL files of a folder by number.
 pub fn wals(folder: &Path) -> io::Result<std::collections::BTreeMap<u64, PathBuf>> {
     let mut wals = std::collections::BTreeMap::new();
     let entries = match fs::read_dir(folder) {

@@ -104,7 +104,7 @@ impl Totals {
             (BytesKind::Items, state.bytes),
             (BytesKind::Dead, state.dead_bytes),
             (BytesKind::Files, view.engine.disk_bytes()),
-            (BytesKind::Journal, view.engine.journal_bytes()),
+            (BytesKind::Journal, view.engine.wal_bytes()),
             (BytesKind::Buffers, view.engine.buffer_bytes()),
         ];
         for (kind, bytes) in sizes {

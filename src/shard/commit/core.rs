@@ -134,8 +134,8 @@ impl Counters {
 }
 
 impl ShardCore {
-    /// Makes the core of a shard. `state` is what a new shard begins with; what the engine holds wins
-    /// when the shard is opened.
+    /// Makes the core of a shard. `state` is what a new shard begins with; what the engine holds
+    /// wins when the shard is opened.
     pub fn new(facts: ShardFacts, engine: Arc<Engine>, clock: Clock, state: ShardState) -> Self {
         Self {
             facts,
@@ -211,8 +211,8 @@ impl ShardCore {
             })
     }
 
-    /// Returns how far a change of the index has come, in percent: of a new generation, and of what a
-    /// lazy one follows.
+    /// Returns how far a change of the index has come, in percent: of a new generation, and of what
+    /// a lazy one follows.
     pub fn index_progress(&self) -> (u8, Option<u8>) {
         let state = self.state();
         let lazy = state.index.current.filter(|one| one.lazy);
@@ -303,8 +303,8 @@ impl ShardCore {
         self.has_foreign.store(has, Ordering::Release);
     }
 
-    /// Returns whether the engine also has items that are not in the shard's range: what a split has
-    /// left.
+    /// Returns whether the engine also has items that are not in the shard's range: what a split
+    /// has left.
     pub fn has_foreign(&self) -> bool {
         self.has_foreign.load(Ordering::Acquire)
     }
@@ -313,7 +313,8 @@ impl ShardCore {
         self.is_cut.store(is_cut, Ordering::Release);
     }
 
-    /// Returns whether the log of the shard's group has split it: nothing is written to it any more.
+    /// Returns whether the log of the shard's group has split it: nothing is written to it any
+    /// more.
     pub fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::Acquire)
     }
@@ -336,7 +337,8 @@ impl ShardCore {
         }
     }
 
-    /// Fails when the engine takes no writes at all: purging and what the catalog asks for may use the reserve.
+    /// Fails when the engine takes no writes at all: purging and what the catalog asks for may use
+    /// the reserve.
     pub fn check_open(&self) -> Result<()> {
         match (self.poisoned(), self.shortage()) {
             (Some(error), _) => Err(error),

@@ -1,5 +1,5 @@
-//! The commit log: makes groups of commands durable and applied, in order. [`Standalone`] is the log
-//! of a node without a cluster: the engine's WAL.
+//! The commit log: makes groups of commands durable and applied, in order. [`Standalone`] is the
+//! log of a node without a cluster: the engine's WAL.
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -27,8 +27,15 @@ use crate::{
 pub type OnCommitted = Box<dyn FnOnce(u64, Result<ShardState, EngineError>) + Send>;
 
 pub trait CommitLog: Send {
-    /// Takes a group without waiting. Replies leave, and `done` is called, after the group is durable and visible. One group at a time.
+    /// Takes a group without waiting. Replies leave, and `done` is called, after the group is
+    /// durable and visible. One group at a time.
     fn submit(&self, group: Group, done: OnCommitted);
+}
+
+/// Makes the commit logs of a replica.
+pub trait ReplicatedLogs: Send + Sync {
+    /// Returns the log of a leader in its term; a follower's groups hold purges only.
+    fn log(self: Arc<Self>, term: u64) -> Box<dyn CommitLog>;
 }
 
 /// The log of a standalone node: the engine's own WAL, one fsync a group.
@@ -38,8 +45,8 @@ pub struct Standalone {
 }
 
 impl Standalone {
-    /// Takes over the shard from its earlier owner: groups of that one that are in flight are finished
-    /// first, later ones are refused.
+    /// Takes over the shard from its earlier owner: groups of that one that are in flight are
+    /// finished first, later ones are refused.
     pub fn open(view: Arc<ShardView>) -> Result<(Self, ShardState), EngineError> {
         let (epoch, state) = take_over(&view)?;
         Ok((Self { view, epoch }, state))
@@ -72,7 +79,8 @@ impl CommitLog for Standalone {
             let has_clients = !group.waiting.is_empty();
             let outcome = panic::catch_unwind(AssertUnwindSafe(|| commit(&view, epoch, group)));
             let outcome = outcome.unwrap_or_else(|_| {
-                // A bug. Without an answer the actor would wait for it, and everybody after it for the actor.
+                // A bug. Without an answer the actor would wait for it, and everybody after it for
+                // the actor.
                 let failure = EngineError::Io("a commit was cut off".into());
                 poison(&view, &failure);
                 Err(failure)
@@ -80,7 +88,7 @@ impl CommitLog for Standalone {
             if has_clients && outcome.is_ok() {
                 telemetry::commits::committed(submitted.elapsed());
             }
-            // Whoever waits for the end of the shard waits for its files, too.
+            // What waits for the end of the shard waits for its files, too.
             drop(view);
             done(number, outcome);
         });
@@ -121,7 +129,8 @@ pub(in crate::shard) fn commit(
             Ok(state)
         }
         Err(error) => {
-            // Poisoned before the first client hears of it: what comes next must not be acknowledged.
+            // Poisoned before the first client hears of it: what comes next must not be
+            // acknowledged.
             if !error.heals() {
                 poison(core, &error);
             }
@@ -140,8 +149,8 @@ pub(in crate::shard) fn poison(core: &ShardCore, failure: &EngineError) {
     )));
 }
 
-/// Applies commands and a purge in one batch. Returns `None` if the shard has another owner now, and
-/// nothing was written.
+/// Applies commands and a purge in one batch. Returns `None` if the shard has another owner now,
+/// and nothing was written.
 fn write(
     core: &ShardCore,
     epoch: u64,
@@ -154,8 +163,9 @@ fn write(
     }
     let mut state = applied.state;
     let mut batch = Batch::default();
-    // The purge first: a command of its group may have been decided on top of it (an item created again, a unique key taken over),
-    // while a version that a command of the group removes is never in the purge.
+    // The purge first: a command of its group may have been decided on top of it (an item created
+    // again, a unique key taken over), while a version that a command of the group removes is never
+    // in the purge.
     state.purge(purge, &mut batch)?;
     for command in commands {
         state.apply(command, &mut batch)?;

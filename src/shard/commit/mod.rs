@@ -3,6 +3,7 @@
 
 pub mod core;
 mod group;
+pub(super) mod index_follower;
 mod log;
 pub mod view;
 pub mod write_queue;
@@ -10,5 +11,5 @@ pub mod write_queue;
 pub use group::{Group, Reply, Waiting};
 #[cfg(test)]
 pub(super) use log::commit;
-pub use log::{CommitLog, OnCommitted, Standalone};
+pub use log::{CommitLog, OnCommitted, ReplicatedLogs, Standalone};
 pub(super) use log::{lock, note_purged, poison, take_over};

@@ -141,8 +141,8 @@ impl ShardView {
         })
     }
 
-    /// Returns the id of the live item of a partition key that has this ordinal: by the index where it
-    /// knows, else by a look at all of them.
+    /// Returns the id of the live item of a partition key that has this ordinal: by the index where
+    /// it knows, else by a look at all of them.
     pub fn id_of(&self, place: &Epk, ordinal: u64) -> Result<Option<String>> {
         let known = self.engine.get(&keys::resource(ordinal))?;
         let known = known.as_deref().and_then(index_entry::resource_parts);
@@ -171,9 +171,9 @@ impl ShardView {
         self.is_live(stored.header.ts, stored.header.ttl, now)
     }
 
-    /// Adds the live documents of a range to a page, in key order from `from` on, without those that
-    /// `skip` names. Returns the key to go on from when the page is full, or after much work without
-    /// result.
+    /// Adds the live documents of a range to a page, in key order from `from` on, without those
+    /// that `skip` names. Returns the key to go on from when the page is full, or after much work
+    /// without result.
     pub fn fill(
         &self,
         page: &mut Page,

@@ -1,5 +1,5 @@
-//! The write queue of a shard: requests gather here, and the actor is woken for a group of them, not
-//! for each.
+//! The write queue of a shard: requests gather here, and the actor is woken for a group of them,
+//! not for each.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,15 +19,15 @@ pub struct Perform {
     /// All or nothing; otherwise each operation stands alone.
     pub atomic: bool,
     pub reply: oneshot::Sender<Result<Reply>>,
-    /// Takes the operations back, without a reply, if their conditions were evaluated for versions that
-    /// are not the newest any more.
+    /// Takes the operations back, without a reply, if their conditions were evaluated for versions
+    /// that are not the newest any more.
     pub stale: Option<oneshot::Sender<Vec<Operation>>>,
     /// The room for items in the answer; `None`: as much as there is.
     pub answer: Option<Arc<AnswerBudget>>,
 }
 
 #[derive(Default)]
-pub struct WriteQueue(Mutex<Gathered>);
+pub(in crate::shard) struct WriteQueue(Mutex<Gathered>);
 
 #[derive(Default)]
 struct Gathered {

@@ -1,4 +1,5 @@
-//! The bytes of items in the answer to a batch: bounded for one answer as pages are, and for all answers in flight together.
+//! The bytes of items in the answer to a batch: bounded for one answer as pages are, and for all
+//! answers in flight together.
 
 use std::sync::{
     Arc,
@@ -10,7 +11,8 @@ use crate::model::error::{Error, ErrorKind, Result};
 
 /// Items in the answer to one batch.
 pub const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Items in the answers to all batches that are decided, put together or being sent, unless the node's memory is small.
+/// Items in the answers to all batches that are decided, put together or being sent, unless the
+/// node's memory is small.
 const IN_FLIGHT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long a client should wait when too many answers are in flight.
 const RETRY_MS: u32 = 100;
@@ -49,7 +51,8 @@ pub enum Overflow {
     Minimal,
 }
 
-/// The room for items in the answer to one batch. What it takes is given back when the answer is gone.
+/// The room for items in the answer to one batch. What it takes is given back when the answer is
+/// gone.
 #[derive(Debug)]
 pub struct AnswerBudget {
     overflow: Overflow,
@@ -69,7 +72,7 @@ impl AnswerBudget {
         })
     }
 
-    /// Bytes of items that the answer has.
+    /// Returns the bytes of items that the answer has.
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }

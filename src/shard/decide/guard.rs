@@ -1,6 +1,6 @@
 //! The condition of a patch. It is evaluated off the shard actor's thread, against the committed
-//! version of the item. The actor takes the verdict if the item still has that version, and evaluates
-//! what little a small budget of its own allows if it has not.
+//! version of the item. The actor takes the verdict if the item still has that version, and
+//! evaluates what little a small budget of its own allows if it has not.
 
 use serde_json::Value;
 
@@ -16,8 +16,9 @@ use crate::{
 pub const CONDITION_STEPS_MAX: u64 = 200_000;
 /// Steps of all conditions of one request.
 pub const REQUEST_CONDITION_STEPS_MAX: u64 = 1_000_000;
-/// Steps of the conditions of one transaction that the shard actor evaluates itself: of items that the transaction has written before, or that
-/// others have written since. Well under a millisecond of its thread.
+/// Steps of the conditions of one transaction that the shard actor evaluates itself: of items that
+/// the transaction has written before, or that others have written since. Well under a millisecond
+/// of its thread.
 pub const ACTOR_CONDITION_STEPS_MAX: u64 = 10_000;
 
 /// The condition of a patch, and what is known of it.
@@ -70,8 +71,8 @@ impl Guard {
         self.verdict.is_some()
     }
 
-    /// Returns whether the verdict is about another version than this one, and the actor's budget is
-    /// too small to find out by itself.
+    /// Returns whether the verdict is about another version than this one, and the actor's budget
+    /// is too small to find out by itself.
     pub fn is_stale(&self, etag: Option<Etag>) -> bool {
         self.verdict.as_ref().is_some_and(|verdict| {
             verdict.steps > ACTOR_CONDITION_STEPS_MAX
@@ -79,7 +80,8 @@ impl Guard {
         })
     }
 
-    /// Fails unless the condition holds for this version of the item. For the actor: `steps_left` is what remains of its budget.
+    /// Fails unless the condition holds for this version of the item. For the actor: `steps_left`
+    /// is what remains of its budget.
     pub fn check(
         &self,
         etag: Etag,

@@ -1,5 +1,6 @@
 //! Decisions: what a request or a slice of background work does to the shard. They read what is
-//! committed and what is pending, and end in changes of a command or in a purge; they write nothing.
+//! committed and what is pending, and end in changes of a command or in a purge; they write
+//! nothing.
 
 pub mod answer;
 pub mod conditions;

@@ -76,7 +76,7 @@ pub struct Slice {
     pub purge: Purge,
     /// More has expired than fits into the slice.
     pub more: bool,
-    /// When the next item expires, if there is one.
+    /// No item expires before this second; `None`: none does, by these rules.
     pub next_expiry: Option<i64>,
     /// By how many seconds the oldest item of the slice was overdue.
     pub lag_seconds: i64,
@@ -161,7 +161,8 @@ impl Collector<'_> {
         }))
     }
 
-    /// The unique keys that the version still holds: after its expiry another item may have taken them.
+    /// Returns the unique keys that the version still holds: after its expiry another item may have
+    /// taken them.
     fn held_fingerprints(&self, version: &VersionRef<'_>) -> Result<Vec<[u8; 32]>, EngineError> {
         let Some(bytes) = self.engine.get(version.document_key)? else {
             return Ok(Vec::new());

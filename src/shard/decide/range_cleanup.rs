@@ -1,6 +1,6 @@
-//! The range that a split has left to the sibling. A child begins with all of its parent's files, so
-//! at first it holds its sibling's items, too. No reader sees them: reads are bounded to the shard's
-//! range. They are removed in slices, with all their traces.
+//! The range that a split has left to the sibling. A child begins with all of its parent's files,
+//! so at first it holds its sibling's items, too. No reader sees them: reads are bounded to the
+//! shard's range. They are removed in slices, with all their traces.
 
 use bytes::Bytes;
 
@@ -62,7 +62,8 @@ pub fn slice(
     Ok(cleanup)
 }
 
-/// An item with all that it has left: in the feed, in the own lane, among the unique keys and in the index.
+/// Returns an item with all that it has left: in the feed, in the own lane, among the unique keys
+/// and in the index.
 fn foreign(
     engine: &Engine,
     indexes: &[(u16, std::sync::Arc<LiveIndex>)],

@@ -1,5 +1,5 @@
-//! Enters into a generation of the index what it lacks, a stretch of the feed at a time: a new generation is filled so, and a lazy one
-//! follows the writes so.
+//! Enters into a generation of the index what it lacks, a stretch of the feed at a time: a new
+//! generation is filled so, and a lazy one follows the writes so.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ use crate::{
     },
 };
 
-/// Versions entered in one slice while users are not at work, and while they are: their writes wait for it, both while it is made and in its group.
+/// Versions entered in one slice while users are not at work, and while they are: their writes wait
+/// for it, both while it is made and in its group.
 const SLICE_VERSIONS_IDLE_MAX: usize = 128;
 const SLICE_VERSIONS_BUSY_MAX: usize = 24;
 /// Bytes of items read for one slice; the first one always is.
@@ -30,14 +31,15 @@ const SLICE_BYTES_MAX: usize = 1024 * 1024;
 /// Entries of the feed looked at in one slice, for each version that it may enter.
 const SLICE_ENTRIES_PER_VERSION_MAX: usize = 4;
 
-/// The share of time that the work may take while users are at work, and while they are not, in percent.
+/// The share of time that the work may take while users are at work, and while they are not, in
+/// percent.
 const DUTY_PERCENT_BUSY: u32 = 20;
 const DUTY_PERCENT_IDLE: u32 = 90;
 
 /// How many transactions a lazy index may be behind before it no longer waits for users to pause.
 pub const LAZY_LAG_TRANSACTIONS_MAX: u64 = 10_000;
 
-/// How much is entered in one slice.
+/// Returns how much is entered in one slice.
 fn versions_max(users_at_work: bool) -> usize {
     if users_at_work {
         SLICE_VERSIONS_BUSY_MAX
@@ -82,7 +84,8 @@ pub fn slice(
             break;
         }
         slice.cursor = position.next();
-        // What is being written over right now is entered with its next version, and what is dead or the sibling's is not entered at all.
+        // What is being written over right now is entered with its next version, and what is dead
+        // or the sibling's is not entered at all.
         if range.contains(version.place())
             && !is_written_over(overlay, &version, position)?
             && !rules.is_expired(version.ts, version.ttl, now)
@@ -96,7 +99,8 @@ pub fn slice(
     Ok(slice)
 }
 
-/// Whether another version than the one at this place is decided. This one may be, too: the actor has not been told yet.
+/// Returns whether another version than the one at this place is decided. This one may be, too: the
+/// actor has not been told yet.
 fn is_written_over(
     overlay: &Overlay,
     version: &VersionRef<'_>,
@@ -145,7 +149,7 @@ fn damaged(what: &str) -> EngineError {
     EngineError::Damaged(format!("an entry of the {what} cannot be read"))
 }
 
-/// How long to rest after a slice that took `worked`.
+/// Returns how long to rest after a slice that took `worked`.
 pub fn rest_after(worked: Duration, users_at_work: bool) -> Duration {
     let duty = if users_at_work {
         DUTY_PERCENT_BUSY

@@ -1,4 +1,5 @@
-//! Decides operations on items: exists? expired? etag? unique key? What is allowed becomes changes of one command.
+//! Decides operations on items: exists? expired? etag? unique key? What is allowed becomes changes
+//! of one command.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -57,7 +58,8 @@ pub enum Action {
 pub struct Draft {
     pub item: NewItem,
     pub fingerprints: Vec<[u8; 32]>,
-    /// Its terms under the container's policy as the one who made the draft knew it, with that policy's fingerprint.
+    /// Its terms under the container's policy as the maker of the draft knew it, with that policy's
+    /// fingerprint.
     pub terms: Option<(u64, DraftTerms)>,
 }
 
@@ -69,19 +71,19 @@ pub struct Done {
     /// The item as stored; absent after a delete and for "not modified".
     pub body: Option<Bytes>,
     pub charge: f64,
-    /// When the item that was read falls due, as far as readers are told.
+    /// When the item that was read expires, as far as readers are told.
     pub due: Option<i64>,
 }
 
-/// A transaction being decided. Its changes are visible to its own later operations, and to nobody else until it is staged.
-/// One that an operation has failed in is dropped whole.
+/// A transaction being decided. Its changes are visible to its own later operations, and to nobody
+/// else until it is staged. One that an operation has failed in is dropped whole.
 pub struct Transaction<'a> {
     pub facts: &'a ShardFacts,
     pub engine: &'a Engine,
     pub overlay: &'a Overlay,
     pub rules: &'a ExpiryRules,
     pub lsn: u64,
-    /// The time of the transaction: `_ts` of what it writes, and the time at which expiry is judged.
+    /// The time of the transaction: `_ts` of what it writes, and the time of its expiry checks.
     pub ts: i64,
     pub next_ordinal: u64,
     /// Where the items of its partition key are kept.
@@ -105,7 +107,7 @@ struct Current {
 }
 
 impl Current {
-    /// Bytes of what is stored.
+    /// Returns the bytes of what is stored.
     fn bytes(&self) -> usize {
         let stored = self.superseded.as_ref();
         stored.map_or(0, |version| version.size as usize)
@@ -362,7 +364,8 @@ impl Transaction<'_> {
         })
     }
 
-    /// Replaces an item by one with another id, which must be free. The new one is a resource of its own, with a new `_rid`.
+    /// Replaces an item by one with another id, which must be free. The new one is a resource of
+    /// its own, with a new `_rid`.
     fn rename(&mut self, current: Current, draft: Draft) -> Result<Done> {
         let target = self.current(&draft.item.id)?;
         if target.live.is_some() {
@@ -395,7 +398,8 @@ impl Transaction<'_> {
     }
 }
 
-/// An item on its way in: validated, its unique keys fingerprinted, its terms worked out if its container has an index.
+/// Returns an item on its way in: validated, its unique keys fingerprinted, its terms worked out if
+/// its container has an index.
 pub fn draft(
     object: &Map<String, Value>,
     unique_keys: &[Vec<PropertyPath>],
@@ -409,7 +413,7 @@ pub fn draft(
     })
 }
 
-/// The answer to a point read of a live item.
+/// Returns the answer to a point read of a live item.
 pub fn read(live: Stored<Bytes>, if_none_match: Option<&EtagCondition>) -> Done {
     let etag = live.header.etag;
     let charge = charge::read(live.body().len());

@@ -9,10 +9,12 @@ use crate::{
     shard::state::command::Change,
 };
 
-/// Bytes of the items that a transaction writes, counted after its patches: as much as a request body holds.
+/// Bytes of the items that a transaction writes, counted after its patches: as much as a request
+/// body holds.
 pub const TRANSACTION_BYTES_MAX: usize = ITEM_BYTES_MAX + 64 * 1024;
 
-/// Bytes of the versions that a transaction reads, replaces or removes: each is parsed on the writer's thread for its index terms.
+/// Bytes of the versions that a transaction reads, replaces or removes: each is parsed on the
+/// writer's thread for its index terms.
 pub const TOUCHED_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// What a transaction weighs so far.

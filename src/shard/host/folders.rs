@@ -157,7 +157,8 @@ impl ShardFolders {
         Ok(id)
     }
 
-    /// The incarnation of a folder by its name; 0 in the layout before folders said whose they are.
+    /// Returns the incarnation of a folder by its name; 0 in the layout before folders said whose
+    /// they are.
     fn incarnation(&self, folder: &Path, is_upgraded: bool) -> Result<u64, EngineError> {
         check_exists(folder)?;
         let id = ShardId::read(folder)?;
@@ -345,7 +346,7 @@ impl ShardFolders {
         let known = self.sequences.catalog();
         if catalog.version < known {
             return Err(invalid(format!(
-                "the catalog has version {}, but version {known} was in force: {together}",
+                "the catalog has version {}, but version {known} was in effect: {together}",
                 catalog.version
             )));
         }
@@ -407,7 +408,8 @@ pub fn upgrade(data: &Path, id: FolderId) -> io::Result<()> {
 type Verdict = (String, Result<String, String>);
 
 /// Verifies every shard that a catalog names, as far as it is on this node, without changing
-/// anything: see [`verify::engine`]. `id` is that of the data folder; none in the layout before ids.
+/// anything: see [`verify::engine`]. `id` is that of the data folder; none in the layout before
+/// ids.
 pub fn verify(
     data: &Path,
     id: Option<FolderId>,
@@ -528,7 +530,7 @@ impl ShardHost {
         self.folders.removed()
     }
 
-    /// Why the recorded sequence numbers could not be read at start.
+    /// Returns why the recorded sequence numbers could not be read at start.
     pub fn lost_sequences(&self) -> Option<&str> {
         self.folders.sequences.lost()
     }
@@ -545,8 +547,8 @@ fn invalid(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
-/// The names of the folders that ranges of the catalog own, on a node of a cluster those of its
-/// own replicas.
+/// Returns the names of the folders that ranges of the catalog own, on a node of a cluster those of
+/// its own replicas.
 fn owned(catalog: &Catalog, node: Option<NodeId>) -> HashSet<String> {
     let containers = catalog.containers();
     containers
@@ -577,8 +579,8 @@ fn parse_name(name: &str) -> Option<(ContainerRid, u32)> {
     (folder_name(rid, range) == name).then_some((rid, range))
 }
 
-/// Whether a range is one which the catalog does not know yet: this node's replica was split, and
-/// the catalog that says so has not arrived.
+/// Returns whether a range is one which the catalog does not know yet: this node's replica was
+/// split, and the catalog that says so has not arrived.
 fn is_ahead(catalog: &Catalog, rid: ContainerRid, range: u32) -> bool {
     let known = catalog.container_by_rid(rid);
     known.is_some_and(|known| range > known.highest_range())

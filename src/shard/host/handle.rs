@@ -1,4 +1,5 @@
-//! One shard as the rest of the node knows it: admits requests, sends them to the actor or on to its heirs, and ends it.
+//! One shard as the rest of the node knows it: admits requests, sends them to the actor or on to
+//! its children, and ends it.
 
 use std::{
     path::Path,
@@ -22,11 +23,13 @@ use crate::{
         ttl::DefaultTtl,
     },
     shard::{
-        actor::{ChangeDefaultTtl, Close, Shard, Wake},
+        actor::{
+            ChangeDefaultTtl, Close, Shard, Wake,
+            index::ChangeIndex,
+            leadership::{Follow, Lead},
+        },
         commit::write_queue::Perform,
         facts::ShardFacts,
-        index_work::ChangeIndex,
-        leadership::{Follow, Lead},
         replica::Replica,
         view::ShardView,
     },
@@ -80,7 +83,8 @@ impl ShardHandle {
         self.link.store(Arc::new(Link::Down(error)));
     }
 
-    /// Goes on trying to open a shard that could not be opened for want of disk space or descriptors; others are left alone.
+    /// Goes on trying to open a shard that could not be opened for want of disk space or
+    /// descriptors; others are left alone.
     pub fn open_when_possible(
         self: &Arc<Self>,
         default: DefaultTtl,
@@ -92,7 +96,7 @@ impl ShardHandle {
         }
     }
 
-    /// What can be read of the shard.
+    /// Returns what can be read of the shard.
     pub fn view(&self) -> Result<Arc<ShardView>> {
         match &**self.link.load() {
             Link::Up { view, .. } => Ok(Arc::clone(view)),
@@ -118,7 +122,7 @@ impl ShardHandle {
         self.host.filled()
     }
 
-    /// What this node's replica was cut into; the catalog may not know of it yet.
+    /// Returns what this node's replica was cut into; the catalog may not know of it yet.
     pub fn parts(&self) -> &[Arc<ShardHandle>] {
         self.parts.get().map_or(&[], Vec::as_slice)
     }
@@ -130,18 +134,19 @@ impl ShardHandle {
         self.parts.get_or_init(|| open(&self.host));
     }
 
-    /// What it was cut into; nothing while it is whole.
+    /// Returns what it was cut into; nothing while it is whole.
     pub fn heirs(&self) -> &[Arc<ShardHandle>] {
         self.heirs.get().map_or(&[], Vec::as_slice)
     }
 
-    /// The one of them that owns a key.
+    /// Returns the one of them that owns a key.
     pub fn heir(&self, place: &[u8]) -> Option<&Arc<ShardHandle>> {
         let mut heirs = self.heirs().iter();
         heirs.find(|heir| heir.facts.range.contains(place))
     }
 
-    /// From now on the range is gone, and these are in its place. The actor, which must hand over what waits.
+    /// From now on the range is gone, and these are in its place. The actor, which must hand over
+    /// what waits.
     pub(in crate::shard) fn put_heirs(&self, heirs: Vec<Arc<ShardHandle>>) -> Option<Addr<Shard>> {
         // Only the first of two splits can have come about.
         let _ = self.heirs.set(heirs);
@@ -173,7 +178,7 @@ impl ShardHandle {
         }
     }
 
-    /// Where its writes are decided; `None` while the shard is down.
+    /// Returns where its writes are decided; `None` while the shard is down.
     pub fn leader(&self) -> Option<Leader> {
         match &**self.link.load() {
             Link::Up { leader, .. } => Some(*leader),
@@ -182,7 +187,7 @@ impl ShardHandle {
         }
     }
 
-    /// Why this node's replica takes no part in its group; `None` while it does.
+    /// Returns why this node's replica takes no part in its group; `None` while it does.
     pub fn halted(&self) -> Option<String> {
         self.replica()?.halted()
     }
@@ -192,7 +197,7 @@ impl ShardHandle {
         Error::not_leader(self.host.reachable(nodes))
     }
 
-    /// The nodes that have the shard, where this one has not.
+    /// Returns the nodes that have the shard, where this one has not.
     pub fn remote(&self) -> Option<Vec<NodeId>> {
         match &**self.link.load() {
             Link::Remote(nodes) => Some(nodes.clone()),
@@ -200,13 +205,15 @@ impl ShardHandle {
         }
     }
 
-    /// The nodes that answer for the shard while this one cannot: it has no replica, or one that waits to be filled.
+    /// Returns the nodes that answer for the shard while this one cannot: it has no replica, or one
+    /// that waits to be filled.
     pub fn held_by_others(&self) -> Option<Vec<NodeId>> {
         let blank = self.replica().is_some_and(|replica| !replica.is_filled());
         self.remote().or_else(|| blank.then(|| self.peers.clone()))
     }
 
-    /// Goes on from the engine in a folder, which is moved to the place of the old one. Whoever reads in between is told to try again. Waits for readers and for the disk.
+    /// Goes on from the engine in a folder, which is moved to the place of the old one. A read in
+    /// between is told to try again. Waits for readers and for the disk.
     pub(in crate::shard) fn replace_engine(
         self: &Arc<Self>,
         files: &Path,
@@ -267,7 +274,7 @@ impl ShardHandle {
         let _ = self.send(Follow { leader });
     }
 
-    /// How many requests wait for the shard.
+    /// Returns how many requests wait for the shard.
     pub fn requests_under_way(&self) -> usize {
         self.requests_under_way.load(Ordering::Relaxed)
     }
@@ -289,7 +296,7 @@ impl ShardHandle {
             let mut error = Error::new(
                 ErrorKind::Overloaded,
                 format!(
-                    "too many requests wait for partition key range {}: {requests} are under way",
+                    "too many requests wait for partition key range {}: {requests} are in flight",
                     self.facts.range_id
                 ),
             );
@@ -299,7 +306,7 @@ impl ShardHandle {
         Ok(permit)
     }
 
-    /// Changes the default time to live; in force when this returns.
+    /// Changes the default time to live; in effect when this returns.
     pub async fn change_default_ttl(&self, default: DefaultTtl, at: i64) -> Result<()> {
         *self
             .last_default
@@ -318,7 +325,7 @@ impl ShardHandle {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The default that is in force on the shard; `None` when it is down.
+    /// Returns the default that is in effect on the shard; `None` when it is down.
     pub fn default_ttl(&self) -> Option<DefaultTtl> {
         self.with_view(|view| Ok(view.state().rules.default)).ok()
     }
@@ -354,7 +361,8 @@ impl ShardHandle {
         }
     }
 
-    /// Changes the indexing policy; durable when this returns, though the new index may not be complete.
+    /// Changes the indexing policy; durable when this returns, though the new index may not be
+    /// complete.
     pub async fn change_index(&self, policy: &IndexingPolicy, rebuild: bool) -> Result<()> {
         let (reply, answer) = oneshot::channel();
         let policy = policy.clone();
@@ -367,7 +375,8 @@ impl ShardHandle {
         Ok(())
     }
 
-    /// Gives a shard that was just opened the indexing policy that the catalog has, in a new index if that is asked for.
+    /// Gives a shard that was just opened the indexing policy that the catalog has, in a new index
+    /// if that is asked for.
     pub fn catch_up_index(&self, policy: &IndexingPolicy, rebuild: bool) {
         let (reply, answer) = oneshot::channel();
         let caught_up = self.send(ChangeIndex {
@@ -382,7 +391,7 @@ impl ShardHandle {
         }
     }
 
-    /// Whether some node takes writes of the shard, as far as is known.
+    /// Returns whether some node takes writes of the shard, as far as is known.
     pub fn check_led(&self) -> Result<()> {
         match self.leader() {
             Some(Leader::Here) => self.check_writable(),
@@ -391,12 +400,13 @@ impl ShardHandle {
         }
     }
 
-    /// Whether the shard takes writes, as far as is known.
+    /// Returns whether the shard takes writes, as far as is known.
     pub fn check_writable(&self) -> Result<()> {
         self.with_view(|view| view.check_writable())
     }
 
-    /// Finishes what was accepted, flushes the memtable and lets go of the files. Fails when the flush does: the journal has all.
+    /// Finishes what was accepted, flushes the memtable and lets go of the files. Fails when the
+    /// flush does: the WAL has all.
     pub async fn close(&self) -> Result<(), EngineError> {
         let Some(view) = self.finish().await else {
             return Ok(());
@@ -408,7 +418,8 @@ impl ShardHandle {
         }
     }
 
-    /// Ends the actor after what it has accepted is committed. What it leaves; `None` when the shard was down.
+    /// Ends the actor after what it has accepted is committed. What it leaves; `None` when the
+    /// shard was down.
     async fn finish(&self) -> Option<Arc<ShardView>> {
         self.end_opening().await;
         self.closed.store(true, Ordering::SeqCst);
@@ -432,7 +443,7 @@ impl ShardHandle {
         view
     }
 
-    /// Its files are about to go: whoever opens a replica of the shard again waits for that.
+    /// Marks its files as about to go: opening a replica of the shard again waits for that.
     pub fn note_leaving(&self) {
         self.host.leaving().insert(group_of(&self.facts));
     }

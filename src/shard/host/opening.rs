@@ -28,7 +28,7 @@ use crate::{
 /// Most of an opening is waiting for the disk, so there are a few at a time even on one core.
 const OPENERS_MIN: usize = 2;
 const OPENERS_MAX: usize = 8;
-/// How long a request waits for its shard, which may have a long journal to replay.
+/// How long a request waits for its shard, which may have a long WAL to replay.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// When a client whose shard took longer should try again.
 const RETRY_MS: u32 = 1_000;
@@ -61,7 +61,7 @@ impl Openings {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many shards are still to be opened.
+    /// Returns how many shards are still to be opened.
     pub fn left(&self) -> usize {
         self.left.load(Ordering::Acquire)
     }
@@ -144,7 +144,8 @@ impl ShardHost {
         &self.openings
     }
 
-    /// Has a shard that was made before opened by [`Self::open_waiting`], and something done with it then.
+    /// Has a shard that was made before opened by [`Self::open_waiting`], and something done with
+    /// it then.
     pub fn open_later(
         self: &Arc<Self>,
         facts: ShardFacts,

@@ -1,4 +1,5 @@
-//! The way of a client's changes into a shard: evaluates conditions, admits, and sends the request to the actor or on to an heir.
+//! The way of a client's changes into a shard: evaluates conditions, admits, and sends the request
+//! to the actor or on to a child.
 
 use std::sync::Arc;
 
@@ -45,7 +46,8 @@ impl ShardHandle {
         self.submit(place, changes, None).await
     }
 
-    /// Evaluates the conditions of patches before the actor sees them, and again when the items have changed meanwhile.
+    /// Evaluates the conditions of patches before the actor sees them, and again when the items
+    /// have changed meanwhile.
     async fn perform_guarded(&self, place: Epk, mut changes: Changes) -> Result<Reply> {
         let (atomic, bytes) = (changes.atomic, changes.bytes);
         let answer = changes.answer.clone();
@@ -137,7 +139,7 @@ impl ShardHandle {
                 leader: Leader::Remote(node),
                 ..
             } => {
-                // A replica that waits to be filled does not know who leads; the others do.
+                // A replica that waits to be filled does not know the leader; the others do.
                 let peers = self.replica().filter(|replica| !replica.is_filled());
                 return Err(match (node, peers) {
                     (None, Some(_)) => self.not_leader(&self.peers),

@@ -1,4 +1,5 @@
-//! Opens the engine of a shard anew when the disk has room again, or when there are file descriptors again.
+//! Opens the engine of a shard anew when the disk has room again, or when there are file
+//! descriptors again.
 
 use std::{
     sync::{Arc, PoisonError, atomic::Ordering},
@@ -17,7 +18,8 @@ use crate::{
 /// How often it is looked whether a full disk has room again.
 const STARVED_POLL: Duration = Duration::from_secs(1);
 
-/// Opens the engine anew: after a shortage it takes no writes any more. Whoever reads in between is told to try again.
+/// Opens the engine anew: after a shortage it takes no writes any more. A read in between is told
+/// to try again.
 pub(super) fn reopen(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     handle.link.store(Arc::new(Link::Down(Error::unavailable(
         "the shard is being reopened after the disk was full or no file descriptor was left; try again",
@@ -46,7 +48,8 @@ pub(super) fn reopen(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
 /// What is to be done with a shard that was opened late.
 pub type Afterwards = Box<dyn FnOnce(&Arc<ShardHandle>) + Send>;
 
-/// Opens a shard that could not be opened for want of something, as soon as there is enough of it. Reads answer from then on.
+/// Opens a shard that could not be opened for want of something, as soon as there is enough of it.
+/// Reads answer from then on.
 pub(super) fn open_when_possible(
     handle: Arc<ShardHandle>,
     default: DefaultTtl,
@@ -75,7 +78,8 @@ pub(super) fn open_when_possible(
     }
 }
 
-/// Tries until it succeeds or fails for another reason than a shortage. `false`: the shard was closed meanwhile.
+/// Tries until it succeeds or fails for another reason than a shortage. `false`: the shard was
+/// closed meanwhile.
 fn until_possible(
     handle: &ShardHandle,
     mut open: impl FnMut() -> Result<(), EngineError>,

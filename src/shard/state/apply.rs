@@ -1,4 +1,5 @@
-//! The state machine: `apply` turns a command into changes of the engine and of the shard's small state.
+//! The state machine: `apply` turns a command into changes of the engine and of the shard's small
+//! state.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +36,7 @@ pub struct ShardState {
     /// Stored documents, expired ones that are not purged yet included.
     pub documents: u64,
     pub bytes: u64,
-    /// Bytes that were deleted or superseded since the files were last rewritten as a whole.
+    /// Bytes that were deleted or superseded since the files were last compacted as a whole.
     pub dead_bytes: u64,
     pub rules: ExpiryRules,
     pub cursors: LaneCursors,

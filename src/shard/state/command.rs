@@ -1,4 +1,4 @@
-//! Commands: changes of a shard, complete and deterministic. Whoever applies one needs nothing else.
+//! Commands: changes of a shard, complete and deterministic. Applying one needs nothing else.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// An upper bound of the bytes that it takes in a Raft log entry.
+    /// Returns an upper bound of the bytes that it takes in a Raft log entry.
     pub fn entry_bytes(&self) -> usize {
         self.changes.iter().map(Change::entry_bytes).sum()
     }
@@ -66,7 +66,8 @@ const FRAMING_BYTES: usize = 256;
 const FINGERPRINT_BYTES: usize = 2 * 32 + 4;
 
 impl Change {
-    /// An upper bound of the bytes that it takes in a Raft log entry. A test compares it with the encoding.
+    /// Returns an upper bound of the bytes that it takes in a Raft log entry. A test compares it
+    /// with the encoding.
     pub fn entry_bytes(&self) -> usize {
         let superseded = |version: &Superseded| version.fingerprints.len() * FINGERPRINT_BYTES;
         let carried = match self {
@@ -103,7 +104,7 @@ impl Change {
     }
 }
 
-/// What a change of one item does to the index, so that who applies it needs no policy.
+/// What a change of one item does to the index, so that applying it needs no policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexChanges {
     /// Of the item.
@@ -165,15 +166,15 @@ pub struct Superseded {
     pub size: u32,
 }
 
-/// Expired versions to remove, and how far the lanes are clean after that. Not replicated: expiry is a pure function of item, rules and
-/// time, so every replica purges at its own pace.
+/// Expired versions to remove, and how far the lanes are clean after that. Not replicated: expiry
+/// is a pure function of item, rules and time, so every replica purges at its own pace.
 #[derive(Clone, Debug, Default)]
 pub struct Purge {
     pub versions: Vec<ExpiredVersion>,
     /// How many of them expired in which second.
     pub expired: Vec<(i64, usize)>,
     pub cursors: Option<LaneCursors>,
-    /// Dead bytes that left the disk because the files were rewritten.
+    /// Dead bytes that left the disk because the files were compacted.
     pub rewritten_bytes: u64,
     /// The horizons at which this was found: what lies behind them is dead for ever.
     pub horizons: Option<Horizons>,
@@ -190,7 +191,8 @@ impl Purge {
     }
 }
 
-/// Items of a shard's sibling to remove. Not replicated: no reader sees them, so every replica does it at its own pace.
+/// Items of a shard's sibling to remove. Not replicated: no reader sees them, so every replica does
+/// it at its own pace.
 #[derive(Clone, Debug, Default)]
 pub struct RangeCleanup {
     pub versions: Vec<ForeignVersion>,

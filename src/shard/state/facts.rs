@@ -1,5 +1,5 @@
-//! What a shard knows of its container and its place in it. Fixed while the shard actor lives, except for the indexing policy
-//! and the time to live, which arrive as commands.
+//! What a shard knows of its container and its place in it. Fixed while the shard actor lives,
+//! except for the indexing policy and the time to live, which arrive as commands.
 
 use crate::model::{epk::EpkRange, path::PropertyPath, rid::ContainerRid};
 
@@ -15,11 +15,12 @@ pub struct ShardFacts {
     pub unique_keys: Vec<Vec<PropertyPath>>,
 }
 
-/// Ordinals of a container's items are made without asking other shards: the range id above, a counter below.
+/// Ordinals of a container's items are made without asking other shards: the range id above, a
+/// counter below.
 const ORDINAL_COUNTER_BITS: u32 = 40;
 
 impl ShardFacts {
-    /// Whether it is that range, or what a split of it has left.
+    /// Returns whether it is that range, or what a split of it has left.
     pub fn descends_from(&self, range_id: u32) -> bool {
         self.range_id == range_id || self.parents.contains(&range_id)
     }

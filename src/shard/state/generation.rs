@@ -1,4 +1,5 @@
-//! The generations of a shard's index. A change of policy builds a new one beside the old one, which answers until the new one is complete.
+//! The generations of a shard's index. A change of policy builds a new one beside the old one,
+//! which answers until the new one is complete.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,8 +49,8 @@ impl From<IndexingMode> for Mode {
     }
 }
 
-/// One generation. A version of an item is in it if the cursor has passed the version's place in the feed, or if it was written
-/// after the generation was begun and is not lazy.
+/// One generation. A version of an item is in it if the cursor has passed the version's place in
+/// the feed, or if it was written after the generation was begun and is not lazy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
     pub number: u16,
@@ -61,27 +62,29 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Whether the version at a place in the feed is in the index.
+    /// Returns whether the version at a place in the feed is in the index.
     pub fn covers(&self, position: Position) -> bool {
         position < self.cursor || self.takes(position.lsn)
     }
 
-    /// Whether a version is indexed with its writing.
+    /// Returns whether a version is indexed with its writing.
     pub fn takes(&self, lsn: u64) -> bool {
         !self.lazy && lsn > self.born_lsn
     }
 
-    /// Where the cursor has nothing more to do: for a lazy one that depends on how far the shard has come.
+    /// Returns where the cursor has nothing more to do: for a lazy one that depends on how far the
+    /// shard has come.
     pub fn end(&self, shard_lsn: u64) -> Position {
         Position::after_lsn(if self.lazy { shard_lsn } else { self.born_lsn })
     }
 
-    /// How much of its way the cursor has behind it, in percent; 100 only at its end.
+    /// Returns how much of its way the cursor has behind it, in percent; 100 only at its end.
     pub fn progress(&self, shard_lsn: u64) -> u8 {
         self.progress_to(self.end(shard_lsn))
     }
 
-    /// The same for what was there when the generation was begun: a lazy one has more to do, for ever.
+    /// Returns the same for what was there when the generation was begun: a lazy one has more to
+    /// do, for ever.
     pub fn build_progress(&self) -> u8 {
         self.progress_to(Position::after_lsn(self.born_lsn))
     }
@@ -123,8 +126,9 @@ impl IndexState {
         }
     }
 
-    /// Begins a generation with the transaction `lsn`: its number, and those of generations whose entries can go at once.
-    /// A lazy one answers at once with what it has; a consistent one when it is complete.
+    /// Begins a generation with the transaction `lsn`: its number, and those of generations whose
+    /// entries can go at once. A lazy one answers at once with what it has; a consistent one when
+    /// it is complete.
     pub fn begin(&mut self, mode: Mode, lsn: u64) -> (Option<u16>, Vec<u16>) {
         // Nobody reads what is being built, nor what was retired by an earlier commit.
         let abandoned = self.building.take().map(|generation| generation.number);

@@ -1,4 +1,5 @@
-//! What a change of an item does to the index, and the generations of it as they are held in memory.
+//! What a change of an item does to the index, and the generations of it as they are held in
+//! memory.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,7 +17,8 @@ use crate::{
     store::{Engine, EngineError, document::Stored, keys},
 };
 
-/// Shapes that a generation writes down; the items of others are together under one that says nothing.
+/// Shapes that a generation writes down; the items of others are together under one that says
+/// nothing.
 pub const SHAPES_MAX: usize = 2_048;
 
 type Shapes = HashMap<ShapeId, Arc<Shape>>;
@@ -76,7 +78,7 @@ impl LiveIndex {
         });
     }
 
-    /// The terms of an item; and its shape, if that is new and to be written down.
+    /// Returns the terms of an item; and its shape, if that is new and to be written down.
     pub fn terms(&self, draft: DraftTerms, ts: i64) -> (TermList, Option<(ShapeId, Arc<Shape>)>) {
         let (shape, finished) = draft.finish(ts);
         let id = shape.id();
@@ -144,8 +146,8 @@ impl Indexing<'_> {
         })
     }
 
-    /// What changes in the index when `new` takes the place of `old`. An expired version is not for us: its entries say
-    /// that they are dead, and leave with the files they are in.
+    /// Returns what changes in the index when `new` takes the place of `old`. An expired version is
+    /// not for us: its entries say that they are dead, and leave with the files they are in.
     pub fn changes(&self, old: Option<&Stored<Bytes>>, new: Option<Version<'_>>) -> IndexChanges {
         let (new, mut draft) = new.map_or((None, None), |new| (Some(new.stored), new.draft));
         let Some(Stored { header, .. }) = new.or(old) else {
@@ -213,7 +215,7 @@ impl<'b> Parsed<'b> {
     }
 }
 
-/// A stored item; what we stored is JSON.
+/// Returns a stored item; what we stored is JSON.
 pub fn parse(body: &[u8]) -> Option<Map<String, Value>> {
     serde_json::from_slice(body).ok()
 }

@@ -1,4 +1,5 @@
-//! What is decided but not yet committed, so that the next decision sees it. Reads by others do not.
+//! What is decided but not yet committed, so that the next decision sees it. Reads by others do
+//! not.
 
 use std::collections::HashMap;
 
@@ -19,7 +20,7 @@ struct Pending {
 }
 
 impl Overlay {
-    /// The value that a decision must see.
+    /// Returns the value that a decision must see.
     pub fn get(&self, engine: &Engine, key: &[u8]) -> Result<Option<Bytes>, EngineError> {
         match self.pending.get(key) {
             Some(pending) => Ok(pending.value.clone()),
@@ -31,7 +32,7 @@ impl Overlay {
         self.pending.insert(key, Pending { group, value });
     }
 
-    /// What is pending for a key, if anything is.
+    /// Returns what is pending for a key, if anything is.
     pub fn pending(&self, key: &[u8]) -> Option<Option<&Bytes>> {
         self.pending.get(key).map(|pending| pending.value.as_ref())
     }

@@ -27,13 +27,12 @@ use crate::{
         ttl::DefaultTtl,
     },
     shard::{
-        actor::{ChangeDefaultTtl, Farewell, Shard},
+        actor::{ChangeDefaultTtl, ExitNotifier, Shard, check::BeginCheck, index::ChangeIndex},
         command::Command,
         commit::{self, CommitLog, Group, OnCommitted, Reply, write_queue::Perform},
         decide::{conditions, guard::Guard},
         facts::ShardFacts,
         feed,
-        index_work::ChangeIndex,
         state::ShardState,
         transaction::{self, Action, Done, Operation},
         view::ShardView,
@@ -280,7 +279,8 @@ impl Bench {
             clock.clone(),
             state,
         ));
-        let mut shard = Shard::open(Arc::clone(&view), Farewell(None)).expect("the shard opens");
+        let mut shard =
+            Shard::open(Arc::clone(&view), ExitNotifier(None)).expect("the shard opens");
         let epoch = view.applied.lock().expect("no test panicked").epoch;
         let under_way = Arc::default();
         shard.log = Box::new(Held(Arc::clone(&under_way)));
@@ -398,6 +398,14 @@ impl Bench {
         self.shard
             .handle(ChangeDefaultTtl { default, at, reply }, &mut self.context);
         Answer(answer)
+    }
+
+    /// Commits an entry that asks all replicas for a digest.
+    pub fn begin_check(&mut self, number: u64) {
+        let (reply, _) = oneshot::channel();
+        self.shard
+            .handle(BeginCheck { number, reply }, &mut self.context);
+        assert!(self.commit());
     }
 
     /// Makes changes of the default that have waited for a trusted time.
@@ -526,8 +534,8 @@ impl Bench {
     pub fn clear(&mut self) -> bool {
         let handle = self.runtime.handle().clone();
         let _inside = handle.enter();
-        self.shard.clearer.wake();
-        self.shard.clear(&mut self.context);
+        self.shard.cleaner.wake();
+        self.shard.clean_up(&mut self.context);
         self.commit()
     }
 

@@ -16,7 +16,6 @@ use crate::{
     model::ttl::DefaultTtl,
     shard::{
         check::{Digest, Outcome},
-        command::{Change, Command},
         decide::purge,
         overlay::Overlay,
         replica::Replica,
@@ -216,16 +215,6 @@ fn a_purge_that_an_entry_has_overtaken_takes_nothing() {
 }
 
 /// Adds an entry to the leader's log after which replicas are compared.
-fn ask_for_check(leader: &mut Bench, number: u64) {
-    let state = leader.view.state();
-    let command = Command {
-        lsn: state.lsn,
-        ts: leader.clock.now().max(state.ts),
-        changes: vec![Change::Check(number)],
-    };
-    leader.journal.push(rmp_serde::to_vec(&[command]).unwrap());
-}
-
 fn checked(follower: &Follower, number: u64) -> Digest {
     loop {
         match follower.replica.checked(number) {
@@ -246,7 +235,7 @@ fn a_check_finds_replicas_equal_whatever_they_have_purged_and_a_damaged_one_diff
         leader.run(Want::Upsert(item)).unwrap();
     }
     leader.wait(2);
-    ask_for_check(&mut leader, 7);
+    leader.begin_check(7);
     // What follows does not count, even where it is applied together with the check.
     leader
         .run(Want::Upsert(json!({"id": "later", "pk": "p"})))
@@ -259,7 +248,7 @@ fn a_check_finds_replicas_equal_whatever_they_have_purged_and_a_damaged_one_diff
     let digest = checked(&one, 7);
     assert_eq!(digest.items, 10, "the live ones");
     assert_eq!(checked(&other, 7), digest);
-    ask_for_check(&mut leader, 8);
+    leader.begin_check(8);
     let key = keys::document(&super::bench::epk(1), "3");
     let mut damaged = other.view.engine.get(&key).unwrap().unwrap().to_vec();
     *damaged.last_mut().unwrap() ^= 1;

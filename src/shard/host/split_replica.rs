@@ -1,37 +1,35 @@
-//! A split in a cluster is an entry of the parent's log, the last one that changes anything. Every replica makes its parts when it comes to that entry, from exactly the
-//! same state, and takes part in their groups from then on. What the catalog says of it comes later.
+//! A split in a cluster is an entry of the parent's log, the last one that changes anything. Every
+//! replica makes its parts when it comes to that entry, from exactly the same state, and takes part
+//! in their groups from then on. What the catalog says of it comes later.
 //!
-//! The folder of a part has its name when the part is complete, durably, and only then may anybody write to it: a crash before that makes it again, from the log or from the
-//! mark of the split, a crash after it finds it. A replica that the log does not lead to the split any more is filled by the parts' own snapshots.
+//! The folder of a part has its name when the part is complete, durably, and only then may anybody
+//! write to it: a crash before that makes it again, from the log or from the mark of the split, a
+//! crash after it finds it. A replica that the log does not lead to the split any more is filled by
+//! the parts' own snapshots.
 
 use std::{
     slice,
     sync::{Arc, Weak},
 };
 
-use actix::prelude::*;
 use tracing::info;
 
-use super::{
-    actor::Shard,
-    command::{Change, Command},
-    commit,
-    facts::ShardFacts,
-    host::{ShardHandle, ShardHost},
-    replica,
-    split_work::Holding,
-    state::split_mark,
-    view::ShardView,
-};
+use super::{ShardHandle, ShardHost};
 use crate::{
     cluster::group_log::Begin,
     model::{catalog::Cut, error::Result},
+    shard::{
+        actor::split::CommitSplit,
+        commit::{self, view::ShardView},
+        replica,
+        state::{command::Command, facts::ShardFacts, split_mark},
+    },
     store::{Engine, EngineError},
 };
 
 /// Returns how a replica begins: a child that was made here and has applied nothing yet begins with
 /// the nodes that have made it, too.
-pub(super) fn beginning(engine: &Engine, begin: Begin) -> Result<Begin, EngineError> {
+pub(in crate::shard) fn beginning(engine: &Engine, begin: Begin) -> Result<Begin, EngineError> {
     match split_mark::origin(engine)?.filter(|_| begin == Begin::Blank) {
         Some(origin) if replica::applied(engine)? == 0 => Ok(Begin::With(origin)),
         _ => Ok(begin),
@@ -39,7 +37,7 @@ pub(super) fn beginning(engine: &Engine, begin: Begin) -> Result<Begin, EngineEr
 }
 
 /// Makes the parts of a shard if these commands, which were applied last, have split it.
-pub(super) fn follow(
+pub(in crate::shard) fn follow(
     handle: &Weak<ShardHandle>,
     view: &ShardView,
     commands: &[Command],
@@ -50,7 +48,7 @@ pub(super) fn follow(
     }
 }
 
-/// What the parts of a shard know of themselves.
+/// Returns what the parts of a shard know of themselves.
 fn parts_of(parent: &ShardFacts, cut: &Cut) -> [ShardFacts; 2] {
     let [left, right] = parent.range.cut(&cut.at);
     let lineage = parent.parents.iter().copied().chain([parent.range_id]);
@@ -88,12 +86,14 @@ fn open_parts(
 }
 
 impl ShardHandle {
-    /// Makes the parts, if that was not done before, and takes part in their groups. Nothing happens to a shard that is whole. Waits for the disk.
-    pub(super) fn part(&self, view: &ShardView) -> Result<(), EngineError> {
+    /// Makes the parts, if that was not done before, and takes part in their groups. Nothing
+    /// happens to a shard that is whole. Waits for the disk.
+    pub(in crate::shard) fn part(&self, view: &ShardView) -> Result<(), EngineError> {
         let Some(cut) = split_mark::marked(&view.engine)? else {
             return Ok(());
         };
-        // A node that has lost its disk may have had a say in the parts before: it gets them from the others, like all that it has forgotten.
+        // A node that has lost its disk may have had a say in the parts before: it gets them from
+        // the others, like all that it has forgotten.
         if cut.version <= self.filled() {
             return Ok(());
         }
@@ -108,63 +108,27 @@ impl ShardHandle {
         outcome
     }
 
-    /// From now on no parts are made of this replica: the catalog names them already, and they are filled by others. Waits for those that are being made.
+    /// From now on no parts are made of this replica: the catalog names them already, and they are
+    /// filled by others. Waits for those that are being made.
     pub fn seal(&self) {
         self.put_parts(|_| Vec::new());
     }
 
-    /// The shard itself, its parts, and theirs.
+    /// Returns the shard itself, its parts, and theirs.
     pub fn with_parts(self: &Arc<Self>) -> Vec<Arc<Self>> {
         let parts = self.parts().iter().flat_map(Self::with_parts);
         slice::from_ref(self).iter().cloned().chain(parts).collect()
     }
 
-    /// Has the shard split, if it is led here and takes writes. What it decides before is in both parts; nothing is decided after.
+    /// Has the shard split, if it is led here and takes writes. What it decides before is in both
+    /// parts; nothing is decided after.
     pub fn cut(&self, cut: &Cut) {
         // A shard that is down is looked at again.
-        let _ = self.send(Part { cut: cut.clone() });
+        let _ = self.send(CommitSplit { cut: cut.clone() });
     }
 
-    /// Whether the shard takes nothing any more because it was split.
+    /// Returns whether the shard takes nothing any more because it was split.
     pub fn is_cut(&self) -> bool {
         self.with_view(|view| Ok(view.is_cut())) == Ok(true)
-    }
-}
-
-/// The catalog wants the shard split.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct Part {
-    cut: Cut,
-}
-
-impl Handler<Part> for Shard {
-    type Result = ();
-
-    fn handle(&mut self, Part { cut }: Part, context: &mut Self::Context) {
-        if self.check_writable().is_err() {
-            return;
-        }
-        self.stop_gathering(context);
-        let at = self.view.clock.now().max(self.decided.ts);
-        self.stage(at, vec![Change::Split(cut)]);
-        self.holding = Holding::Parting;
-        self.commit(context);
-    }
-}
-
-impl Shard {
-    /// Who leads a shard that was split decides nothing. A split that a leader before had in mind only is none.
-    pub(super) fn hold_if_cut(&mut self) {
-        match self.holding {
-            Holding::No | Holding::Parting | Holding::Still => {
-                self.holding = if self.view.is_cut() {
-                    Holding::Still
-                } else {
-                    Holding::No
-                };
-            }
-            Holding::Settling(_) | Holding::Over(_) => {}
-        }
     }
 }

@@ -1,59 +1,57 @@
-//! A shard actor as a member of a Raft group: it decides while it leads, and only cleans up after itself while it follows.
+//! A shard actor as a member of a Raft group: it decides while it leads, and only purges while it
+//! follows.
 
 use std::sync::Arc;
 
 use actix::prelude::*;
 use tracing::info;
 
-use super::{
-    actor::Shard,
-    commit::Group,
-    replica::{Replica, ReplicatedLog},
-};
+use super::Shard;
 use crate::{
     expiry::{self, ExpiryRules, PurgeClock, PurgeStep},
     model::error::{Error, Result},
+    shard::commit::{Group, ReplicatedLogs},
 };
 
-/// What an actor may do.
-pub(super) enum Place {
+/// The role of this node's replica of the shard.
+pub(in crate::shard) enum ShardRole {
     /// The shard is on this node only.
-    Alone,
-    Leads(Arc<Replica>),
-    Follows {
-        replica: Arc<Replica>,
+    Standalone,
+    Leader(Arc<dyn ReplicatedLogs>),
+    Follower {
+        replica: Arc<dyn ReplicatedLogs>,
         leader: Option<u64>,
-        /// The time of the log when expired items were last looked for.
+        /// The time of the log at the last look for expired items.
         purged_through: i64,
     },
 }
 
-impl Place {
-    pub fn follows(replica: Arc<Replica>) -> Self {
-        Self::Follows {
+impl ShardRole {
+    pub fn follower(replica: Arc<dyn ReplicatedLogs>) -> Self {
+        Self::Follower {
             replica,
             leader: None,
             purged_through: i64::MIN,
         }
     }
 
-    /// Whether decisions are made here.
+    /// Fails unless decisions are made here.
     pub fn check(&self) -> Result<()> {
         match self {
-            Self::Alone | Self::Leads(_) => Ok(()),
-            Self::Follows { leader, .. } => Err(Error::not_leader(*leader)),
+            Self::Standalone | Self::Leader(_) => Ok(()),
+            Self::Follower { leader, .. } => Err(Error::not_leader(*leader)),
         }
     }
 
-    /// Whether other nodes have the shard, too.
+    /// Returns whether other nodes have the shard, too.
     pub fn is_replica(&self) -> bool {
         self.replica().is_some()
     }
 
-    fn replica(&self) -> Option<&Arc<Replica>> {
+    fn replica(&self) -> Option<&Arc<dyn ReplicatedLogs>> {
         match self {
-            Self::Alone => None,
-            Self::Leads(replica) | Self::Follows { replica, .. } => Some(replica),
+            Self::Standalone => None,
+            Self::Leader(replica) | Self::Follower { replica, .. } => Some(replica),
         }
     }
 }
@@ -76,17 +74,14 @@ impl Handler<Lead> for Shard {
     type Result = ();
 
     fn handle(&mut self, message: Lead, context: &mut Self::Context) {
-        let Some(replica) = self.place.replica().cloned() else {
+        let Some(replica) = self.role.replica().cloned() else {
             return;
         };
         info!(container = %self.view.facts.container, range = self.view.facts.range_id, term = message.term, "leads");
-        self.log = Box::new(ReplicatedLog {
-            replica: Arc::clone(&replica),
-            term: message.term,
-        });
-        self.place = Place::Leads(replica);
+        self.log = Arc::clone(&replica).log(message.term);
+        self.role = ShardRole::Leader(replica);
         self.start_from_applied();
-        self.hold_if_cut();
+        self.end_split_commit();
         self.take_requests(context);
     }
 }
@@ -95,25 +90,25 @@ impl Handler<Follow> for Shard {
     type Result = ();
 
     fn handle(&mut self, message: Follow, context: &mut Self::Context) {
-        let Some(replica) = self.place.replica().cloned() else {
+        let Some(replica) = self.role.replica().cloned() else {
             return;
         };
-        if let Place::Follows { leader, .. } = &mut self.place {
+        if let ShardRole::Follower { leader, .. } = &mut self.role {
             *leader = message.leader;
         } else {
-            self.place = Place::follows(replica);
+            self.role = ShardRole::follower(replica);
             self.start_from_applied();
         }
-        if let Place::Follows { leader, .. } = &mut self.place {
+        if let ShardRole::Follower { leader, .. } = &mut self.role {
             *leader = message.leader;
         }
-        self.hold_if_cut();
+        self.end_split_commit();
         self.take_requests(context);
     }
 }
 
 impl Shard {
-    /// Nothing that was decided and not committed can stand; what is applied is where decisions start.
+    /// Drops what was decided and not committed; decisions start from what is applied.
     fn start_from_applied(&mut self) {
         let number = self.next.number;
         let dropped = std::mem::replace(
@@ -133,24 +128,24 @@ impl Shard {
     }
 
     /// Returns the rules to purge by.
-    pub(super) fn purge_rules(&self) -> ExpiryRules {
+    pub(in crate::shard) fn purge_rules(&self) -> ExpiryRules {
         let committed = self.view.state().rules;
-        expiry::purge_rules(self.place.is_replica(), &self.decided.rules, &committed)
+        expiry::purge_rules(self.role.is_replica(), &self.decided.rules, &committed)
     }
 
     /// Returns the time up to which expired items may be removed; `None` when there is nothing to
     /// look for.
-    pub(super) fn purge_time(&mut self, context: &mut Context<Self>) -> Option<i64> {
+    pub(in crate::shard) fn purge_time(&mut self, context: &mut Context<Self>) -> Option<i64> {
         let clock = PurgeClock {
             now: self.view.clock.now(),
             logged: self.view.state().ts,
             next_expiry: self.purger.next_expiry,
             more: self.purger.more,
         };
-        let step = match &mut self.place {
-            Place::Alone => clock.standalone(),
-            Place::Leads(_) => clock.leader(),
-            Place::Follows { purged_through, .. } => {
+        let step = match &mut self.role {
+            ShardRole::Standalone => clock.standalone(),
+            ShardRole::Leader(_) => clock.leader(),
+            ShardRole::Follower { purged_through, .. } => {
                 let step = clock.follower(*purged_through);
                 if step != PurgeStep::Rest {
                     *purged_through = clock.logged;

@@ -1,10 +1,15 @@
-//! The shards of a node: opens them on a fixed set of arbiters, rebuilds an actor that panicked, bounds what may wait for one.
+//! The shards of a node: opens them on a fixed set of arbiters, rebuilds an actor that panicked,
+//! bounds what may wait for one.
 
+mod check;
 pub mod folders;
 mod handle;
 mod opening;
 mod perform;
+pub mod progress;
 mod reopen;
+pub mod split;
+pub(super) mod split_replica;
 
 use std::{
     collections::HashSet,
@@ -28,14 +33,6 @@ pub use perform::Changes;
 pub use reopen::Afterwards;
 use reopen::reopen;
 
-use super::{
-    actor::{ChangeDefaultTtl, Close, Farewell, Shard, Wake},
-    facts::ShardFacts,
-    replica::{self, Replica},
-    split,
-    state::ShardState,
-    view::ShardView,
-};
 use crate::{
     clock::Clock,
     cluster::{
@@ -47,6 +44,12 @@ use crate::{
         indexing_policy::IndexingPolicy,
         rid::ContainerRid,
         ttl::DefaultTtl,
+    },
+    shard::{
+        actor::{ChangeDefaultTtl, Close, ExitNotifier, Shard, Wake},
+        commit::view::ShardView,
+        replica::{self, Replica},
+        state::{ShardState, facts::ShardFacts},
     },
     store::{
         Batch, Engine, EngineError, SharedResources,
@@ -61,7 +64,7 @@ const SECONDS_AHEAD_USUAL: i64 = 60;
 /// How often it is looked whether the last reader has let go of an engine.
 const REOPEN_POLL: Duration = Duration::from_millis(1);
 
-/// Bounds on what may be under way.
+/// Bounds on what may be in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission {
     pub shard_requests_max: usize,
@@ -122,9 +125,11 @@ pub struct ShardHandle {
     parts: OnceLock<Vec<Arc<ShardHandle>>>,
     /// What it was cut into.
     heirs: OnceLock<Vec<Arc<ShardHandle>>>,
-    /// What was there before the heirs were: hands over what comes late, until the shard is closed.
+    /// What was there before the children were: hands over what comes late, until the shard is
+    /// closed.
     retired: OnceLock<Arc<Link>>,
-    /// The last default that the shard was told of. One that it could not store then, it is told again when it is rebuilt.
+    /// The last default that the shard was told of. One that it could not store then, it is told
+    /// again when it is rebuilt.
     last_default: Mutex<Option<DefaultTtl>>,
 }
 
@@ -175,7 +180,8 @@ impl ShardHost {
         &self.clock
     }
 
-    /// Opens a shard that was made before. A damaged one is there too, and answers every request with what is wrong.
+    /// Opens a shard that was made before. A damaged one is there too, and answers every request
+    /// with what is wrong.
     pub fn open(
         self: &Arc<Self>,
         facts: ShardFacts,
@@ -216,7 +222,8 @@ impl ShardHost {
         while self.leaving().contains(&group_of(&facts)) {
             std::thread::sleep(REOPEN_POLL);
         }
-        // All replicas begin the same, whenever they begin; the first leader gives the shard what the catalog says.
+        // All replicas begin the same, whenever they begin; the first leader gives the shard what
+        // the catalog says.
         let opened = self.open_stored(&facts, DefaultTtl::Off, None);
         let handle = self.start(facts, begin, replicas, opened);
         handle.open_when_possible(DefaultTtl::Off, None, Box::new(|_| ()));
@@ -306,7 +313,8 @@ impl ShardHost {
         })
     }
 
-    /// A crash between the moment when the log went over to a snapshot and the one when the engine did is made good.
+    /// A crash between the moment when the log went over to a snapshot and the one when the engine
+    /// did is made good.
     fn take_fetched(&self, facts: &ShardFacts) -> Result<(), EngineError> {
         let Some(groups) = &self.groups else {
             return Ok(());
@@ -336,7 +344,8 @@ impl ShardHost {
         let begun = Instant::now();
         let is_replica = self.groups.is_some();
         let engine = self.folders.open(facts, &self.shared, is_replica)?;
-        // A replica begins with what its log says; a standalone shard has its state since it was made.
+        // A replica begins with what its log says; a standalone shard has its state since it was
+        // made.
         if !is_replica && ShardState::load(&engine)?.is_none() {
             return Err(EngineError::Damaged(
                 "the shard has lost its state: files of its engine are missing".to_owned(),
@@ -345,7 +354,7 @@ impl ShardHost {
         self.view_of(engine, begun, facts, default, policy)
     }
 
-    /// The view of a shard whose engine was begun to be opened at a moment.
+    /// Returns the view of a shard whose engine was begun to be opened at a moment.
     fn view_of(
         &self,
         engine: Engine,
@@ -395,7 +404,8 @@ impl ShardHost {
         Ok(Arc::new(view))
     }
 
-    /// Makes the folder of a shard that another one is cut into. The other one decides nothing meanwhile.
+    /// Makes the folder of a shard that another one is cut into. The other one decides nothing
+    /// meanwhile.
     pub fn make_part(
         &self,
         parent: &ShardView,
@@ -411,7 +421,8 @@ impl ShardHost {
         Ok(())
     }
 
-    /// The version of the catalog by which this node may have had things that it does not have any more.
+    /// Returns the version of the catalog by which this node may have had things that it does not
+    /// have any more.
     pub(super) fn filled(&self) -> u64 {
         let groups = self.groups.as_ref();
         groups.map_or(0, |groups| (groups.filled)())
@@ -444,7 +455,7 @@ impl ShardHost {
     }
 }
 
-/// The state of a shard that is made now.
+/// Returns the state of a shard that is made now.
 fn begin(
     engine: &Engine,
     facts: &ShardFacts,
@@ -461,12 +472,12 @@ fn begin(
     Ok(state)
 }
 
-/// The Raft group of a shard.
+/// Returns the Raft group of a shard.
 fn group_of(facts: &ShardFacts) -> GroupId {
     group_of_range(facts.container, facts.range_id)
 }
 
-/// The Raft group of a container's range.
+/// Returns the Raft group of a container's range.
 pub fn group_of_range(container: ContainerRid, range: u32) -> GroupId {
     let ContainerRid { database, ordinal } = container;
     GroupId {
@@ -487,7 +498,7 @@ fn start_opened(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
 /// Starts the actor of a shard on one of the arbiters, and again whenever it panics.
 fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     let weak = Arc::downgrade(handle);
-    let farewell = Farewell(Some(Box::new(move || {
+    let exit_notifier = ExitNotifier(Some(Box::new(move || {
         if let Some(handle) = weak.upgrade() {
             rebuild(&handle);
         }
@@ -505,8 +516,11 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
         (Arc::clone(replica), first)
     });
     let opened = match &replica {
-        None => Shard::open(Arc::clone(&view), farewell),
-        Some((replica, _)) => Shard::open_replica(Arc::clone(&view), farewell, Arc::clone(replica)),
+        None => Shard::open(Arc::clone(&view), exit_notifier),
+        Some((replica, _)) => {
+            let replica = Arc::clone(replica);
+            Shard::open_replica(Arc::clone(&view), exit_notifier, replica)
+        }
     };
     match opened {
         Ok(shard) => {
@@ -540,7 +554,7 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
                 }
                 Some((replica, false)) => replica.begin_again(),
             }
-            // Whoever closed the shard while it was being rebuilt spoke to the actor that is gone.
+            // A close while the shard was being rebuilt went to the actor that is gone.
             if handle.closed.load(Ordering::SeqCst) {
                 handle.link.store(Arc::new(Link::Down(closed())));
                 let (closed, _) = oneshot::channel();
@@ -551,7 +565,8 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     }
 }
 
-/// A shard actor is gone: it panicked, or it asks for a new engine because the old one ran out of something.
+/// A shard actor is gone: it panicked, or it asks for a new engine because the old one ran out of
+/// something.
 fn rebuild(handle: &Arc<ShardHandle>) {
     let Ok(view) = handle.view() else { return };
     view.counters.restarts.fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,9 @@
-//! What a shard does not do while the time is suspect, besides purging: set watermarks, which are final.
+//! What a shard does not do while the time is suspect, besides purging: set watermarks, which are
+//! final.
 
 use actix::prelude::*;
 
-use super::actor::Shard;
+use super::Shard;
 use crate::{
     clock::Suspicion,
     model::{error::Error, ttl::DefaultTtl},
@@ -18,8 +19,9 @@ pub fn suspect_time(suspicion: Suspicion) -> Error {
 }
 
 impl Shard {
-    /// Returns why a new default must wait: a suspect time may not set watermarks past items that it alone has let expire.
-    pub(super) fn holds_default(&self, default: DefaultTtl) -> Option<Suspicion> {
+    /// Returns why a new default must wait: a suspect time may not set watermarks past items that
+    /// it alone has let expire.
+    pub(in crate::shard) fn holds_default(&self, default: DefaultTtl) -> Option<Suspicion> {
         let before = self.decided.rules.default;
         if before == default || before == DefaultTtl::Off {
             return None;
@@ -29,7 +31,7 @@ impl Shard {
     }
 
     /// Tries the changes of the default once more that have waited for a trusted time.
-    pub(super) fn change_held_defaults(&mut self, context: &mut Context<Self>) {
+    pub(in crate::shard) fn change_held_defaults(&mut self, context: &mut Context<Self>) {
         for request in std::mem::take(&mut self.waits_for_time) {
             self.handle(request, context);
         }

@@ -1,18 +1,24 @@
-//! The actor's work on what has expired: slices of purging between the users' requests, then files without the dead bytes.
+//! The actor's work on what has expired: slices of purging between the users' requests, then
+//! compaction of files with many dead bytes.
 
 use std::{sync::Arc, time::Instant};
 
 use actix::prelude::*;
 use tracing::{debug, error, info};
 
-use super::{
-    actor::Shard,
-    command::Purge,
-    decide::purge::{self, Slice},
+use super::Shard;
+use crate::{
+    expiry::pacer,
+    shard::{
+        decide::purge::{self, Slice},
+        state::command::Purge,
+    },
+    store::keys,
+    telemetry::requests,
 };
-use crate::{expiry::pacer, store::keys, telemetry::requests};
 
-/// The share of dead bytes at which the files are rewritten, in percent: a dead byte costs at most four written ones.
+/// The share of dead bytes at which the files are compacted, in percent: a dead byte costs at most
+/// four written ones.
 const COMPACT_DEAD_PERCENT: u64 = 25;
 /// Below this nobody misses the space.
 const COMPACT_DEAD_BYTES_MIN: u64 = 8 * 1024 * 1024;
@@ -20,7 +26,7 @@ const COMPACT_DEAD_BYTES_MIN: u64 = 8 * 1024 * 1024;
 const COMPACT_DEAD_BYTES_MIN_FULL: u64 = 64 * 1024;
 
 #[derive(Default)]
-pub(super) struct PurgeWork {
+pub(in crate::shard) struct PurgeWork {
     /// Nothing expires before this second.
     pub next_expiry: i64,
     slice_started: Option<Instant>,
@@ -31,7 +37,7 @@ pub(super) struct PurgeWork {
 
 impl Shard {
     /// Purges one slice, if anything has expired.
-    pub(super) fn purge(&mut self, context: &mut Context<Self>) {
+    pub(in crate::shard) fn purge(&mut self, context: &mut Context<Self>) {
         let busy = self.purger.slice_started.is_some() || self.closing.is_some() || self.is_held();
         // An engine that has run out of something writes nothing until it is opened anew.
         if busy
@@ -73,7 +79,8 @@ impl Shard {
         } = slice;
         self.purger.more = more;
         self.purger.lag_seconds = lag_seconds;
-        // What is pending is not in the lanes yet, so the slice cannot know when it expires: the next tick looks again.
+        // What is pending is not in the lanes yet, so the slice cannot know when it expires: the
+        // next tick looks again.
         let pending = self.committing || !self.next.is_empty();
         self.purger.next_expiry = if more || pending {
             0
@@ -123,12 +130,13 @@ impl Shard {
         self.commit(context);
     }
 
-    /// A group is committed: goes on with the next slice after a rest, if the group had one in it.
-    pub(super) fn purge_committed(&mut self, context: &mut Context<Self>) {
+    /// Goes on with the next slice after a rest when a group with one in it is committed.
+    pub(in crate::shard) fn purge_committed(&mut self, context: &mut Context<Self>) {
         let Some(started) = self.purger.slice_started.take() else {
             return;
         };
-        // A request that reads does not come by here, but it wants the same cores and the same disk.
+        // A request that reads does not come by here, but it wants the same cores and the same
+        // disk.
         let users_waiting = !self.next.is_empty() || requests::in_flight() > 0;
         let duty = pacer::duty_percent(self.purger.lag_seconds, users_waiting);
         if self.purger.more {
@@ -140,8 +148,8 @@ impl Shard {
         }
     }
 
-    /// Rewrites the files when enough of them is dead, so that the space comes back.
-    pub(super) fn compact_if_worth_it(&mut self, context: &mut Context<Self>) {
+    /// Compacts the files when enough of them is dead, so that the space comes back.
+    pub(in crate::shard) fn compact_if_worth_it(&mut self, context: &mut Context<Self>) {
         let state = self.view.state();
         let worth_it = if self.view.engine.reserve.is_released() {
             state.dead_bytes >= COMPACT_DEAD_BYTES_MIN_FULL
@@ -167,7 +175,7 @@ impl Shard {
                 dead_bytes = state.dead_bytes,
                 disk_bytes = shard.view.engine.disk_bytes(),
                 seconds = started.elapsed().as_secs_f64(),
-                "files rewritten"
+                "files compacted"
             );
             shard.next.purge.rewritten_bytes += state.dead_bytes;
             shard.commit(context);

@@ -5,16 +5,18 @@ use std::time::Duration;
 use actix::prelude::*;
 use tracing::{error, info};
 
-use super::{
-    actor::{Committed, Shard},
-    commit::Group,
-    split_work::{ClearWork, Holding},
-    state::ShardState,
-    view::Shortage,
+use super::{Committed, Shard, cleanup::CleanupWork, split::SplitPhase};
+use crate::{
+    model::error::Error,
+    shard::{
+        commit::{Group, view::Shortage},
+        state::ShardState,
+    },
+    store::EngineError,
 };
-use crate::{model::error::Error, store::EngineError};
 
-/// While a group is being committed, this many requests may gather before the actor begins to decide them.
+/// While a group is being committed, this many requests may gather before the actor begins to
+/// decide them.
 const WAKE_WHILE_COMMITTING: usize = 16;
 /// From this many clients on it pays to wait for them to come back.
 const GATHER_CLIENTS_MIN: usize = 8;
@@ -23,29 +25,31 @@ const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 
 /// What the actor knows of its groups besides what is in them.
 #[derive(Default)]
-pub(super) struct Gathering {
-    /// Clients that the group under way will answer.
+pub(in crate::shard) struct Gathering {
+    /// Clients that the group in flight will answer.
     answering: usize,
     /// The next group waits for this many requests, for a moment.
     until: usize,
     timer: Option<SpawnHandle>,
-    /// The second of the first command of the group under way.
+    /// The second of the first command of the group in flight.
     pub committing_since: Option<i64>,
 }
 
 impl Shard {
     /// Decides what has gathered, then commits it together.
-    pub(super) fn take_requests(&mut self, context: &mut Context<Self>) {
-        match self.holding {
-            Holding::No => {}
-            Holding::Over(_) => return self.hand_over(),
-            Holding::Settling(_) | Holding::Parting | Holding::Still if self.closing.is_none() => {
+    pub(in crate::shard) fn take_requests(&mut self, context: &mut Context<Self>) {
+        match self.split_phase {
+            SplitPhase::None => {}
+            SplitPhase::HandedOff(_) => return self.hand_off(),
+            SplitPhase::Draining(_) | SplitPhase::Committing | SplitPhase::Quiesced
+                if self.closing.is_none() =>
+            {
                 return;
             }
-            Holding::Settling(_) | Holding::Parting | Holding::Still => {}
+            SplitPhase::Draining(_) | SplitPhase::Committing | SplitPhase::Quiesced => {}
         }
         loop {
-            // The commit under way ends with a look at the write queue.
+            // The commit in flight ends with a look at the write queue.
             if self.must_wait(context) {
                 return;
             }
@@ -68,7 +72,8 @@ impl Shard {
         }
     }
 
-    /// Commits a full group. Whether it cannot be committed yet, so that nothing more is decided.
+    /// Commits a full group. Returns whether it cannot be committed yet, so that nothing more is
+    /// decided.
     fn must_wait(&mut self, context: &mut Context<Self>) -> bool {
         if self.next.is_full() {
             self.gathering.until = 0;
@@ -77,10 +82,10 @@ impl Shard {
         self.committing && self.next.is_full()
     }
 
-    /// For how many more requests the actor is worth waking.
+    /// Returns for how many more requests the actor is worth waking.
     fn wake_at(&self) -> usize {
-        if self.closing.is_some() || self.place.check().is_err() {
-            // Others are refused at once, whatever is still under way.
+        if self.closing.is_some() || self.role.check().is_err() {
+            // Others are refused at once, whatever is still in flight.
             1
         } else if self.committing {
             // Fewer wait for the group to end, when the actor wakes up anyway.
@@ -90,8 +95,8 @@ impl Shard {
         }
     }
 
-    /// When many clients write at once, those that have just been answered are about to ask again: waiting for them a moment
-    /// makes one group, and one fsync, of two.
+    /// When many clients write at once, those that have just been answered are about to ask again:
+    /// waiting for them a moment makes one group, and one fsync, of two.
     fn gather(&mut self, answered: usize, context: &mut Context<Self>) {
         let clients = answered + self.next.waiting.len();
         if answered >= GATHER_CLIENTS_MIN {
@@ -101,16 +106,17 @@ impl Shard {
     }
 
     /// Commits what there is, however few have come.
-    pub(super) fn stop_gathering(&mut self, context: &mut Context<Self>) {
+    pub(in crate::shard) fn stop_gathering(&mut self, context: &mut Context<Self>) {
         self.gathering.until = 0;
         self.take_requests(context);
     }
 
-    /// Sends what waits to the log, unless a group is under way: then it goes with the next one.
-    pub(super) fn commit(&mut self, context: &mut Context<Self>) {
+    /// Sends what waits to the log, unless a group is in flight: then it goes with the next one.
+    pub(in crate::shard) fn commit(&mut self, context: &mut Context<Self>) {
         let gathering = self.next.waiting.len() < self.gathering.until;
-        let over = matches!(self.holding, Holding::Over(_));
-        let still = over || self.closing.is_none() && matches!(self.holding, Holding::Still);
+        let over = matches!(self.split_phase, SplitPhase::HandedOff(_));
+        let still =
+            over || self.closing.is_none() && matches!(self.split_phase, SplitPhase::Quiesced);
         if self.committing || gathering || still || self.next.is_empty() {
             return;
         }
@@ -136,7 +142,7 @@ impl Shard {
         );
     }
 
-    pub(super) fn committed(
+    pub(in crate::shard) fn committed(
         &mut self,
         group: u64,
         outcome: Result<ShardState, EngineError>,
@@ -151,10 +157,10 @@ impl Shard {
         }
         self.purge_committed(context);
         self.index_committed(context);
-        self.clear_committed(context);
+        self.cleanup_committed(context);
         if self.is_held() {
             self.commit(context);
-            self.settle();
+            self.drained();
         } else {
             self.gather(answered, context);
         }
@@ -165,8 +171,9 @@ impl Shard {
     /// Nothing that was decided on top of the failed group can stand.
     fn commit_failed(&mut self, failure: &EngineError) {
         let (container, range) = (&self.view.facts.container, self.view.facts.range_id);
-        // A replica whose engine has failed is poisoned; another one has lost the lead, and who has it decides anew on what was not proposed yet.
-        let not_leader = self.place.is_replica() && self.view.poisoned().is_none();
+        // A replica whose engine has failed is poisoned; another one has lost leadership, and the
+        // new leader decides anew on what was not proposed yet.
+        let not_leader = self.role.is_replica() && self.view.poisoned().is_none();
         let error = match not_leader {
             true => Error::not_leader(None),
             false => failure.clone().into(),
@@ -196,13 +203,13 @@ impl Shard {
     }
 
     /// What is committed is where the next decisions start.
-    pub(super) fn forget_decisions(&mut self) {
+    pub(in crate::shard) fn forget_decisions(&mut self) {
         self.overlay.clear();
         self.view.forget_announced();
         self.decided = self.view.state().into();
         self.forget_staged_index();
         self.purger.next_expiry = 0;
         self.purger.more = false;
-        self.clearer = ClearWork::default();
+        self.cleaner = CleanupWork::default();
     }
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::host::ShardHandle;
+use super::ShardHandle;
 
-/// In percent, that of the shard that is furthest behind: of a new index, and of a lazy one. Shards that are down do not count.
+/// Returns the progress of the shard that is furthest behind, in percent: of a new index, and of a
+/// lazy one. Shards that are down do not count.
 pub fn index_progress(shards: &[Arc<ShardHandle>]) -> (u8, Option<u8>) {
     let views = shards.iter().filter_map(|shard| shard.view().ok());
     views

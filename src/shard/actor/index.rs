@@ -1,41 +1,37 @@
-//! The actor's work on the index besides that of each write: begins new generations, fills them between the users' requests,
-//! removes old ones.
+//! The actor's work on the index besides that of each write: begins new generations, fills them
+//! between the users' requests, removes old ones.
 
 use std::{sync::Arc, time::Instant};
 
 use actix::prelude::*;
-use bytes::Bytes;
 use tokio::sync::oneshot;
 use tracing::{error, info};
 
-use super::{
-    actor::Shard,
-    command::{Change, Command, NewIndex},
-    commit::{Reply, Waiting},
-    decide::reindex,
-    generation::{Generation, Mode},
-    indexing::{LiveIndex, decode_policy, encode_policy},
-    state::ShardState,
-    view::ShardView,
-};
+use super::Shard;
 use crate::{
     index::{Shape, ShapeId},
     model::{error::Result, indexing_policy::IndexingPolicy},
-    store::{
-        EngineError,
-        keys::{self, Position},
+    shard::{
+        commit::{Reply, Waiting},
+        decide::reindex,
+        state::{
+            command::{Change, NewIndex},
+            generation::{Generation, Mode},
+            indexing::{LiveIndex, decode_policy, encode_policy},
+        },
     },
+    store::keys::{self, Position},
 };
 
-/// From this many items on, the files of a removed generation are rewritten at once.
+/// From this many items on, the files of a removed generation are compacted at once.
 const REWRITE_DOCUMENTS_MIN: u64 = 10_000;
 
 #[derive(Default)]
-pub(super) struct IndexWork {
+pub(in crate::shard) struct IndexWork {
     slice_started: Option<Instant>,
     /// A slice will begin when the rest is over.
     resting: bool,
-    /// The removal of a retired generation is under way.
+    /// The removal of a retired generation is in flight.
     dropping: Option<u16>,
     /// Requests taken, and how many of them when the last slice began and at the last tick.
     pub requests: u64,
@@ -51,7 +47,7 @@ impl IndexWork {
         self.requests_before = self.requests;
     }
 
-    /// Whether requests came since it began.
+    /// Returns whether requests came since it began.
     pub fn users_at_work(&self) -> bool {
         self.requests != self.requests_before
     }
@@ -66,7 +62,8 @@ impl IndexWork {
     }
 }
 
-/// Changes the indexing policy. Answered when the change is durable; the new index may still be under way then.
+/// Changes the indexing policy. Answered when the change is durable; the new index may still be
+/// incomplete then.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ChangeIndex {
@@ -103,7 +100,7 @@ impl Handler<ChangeIndex> for Shard {
 }
 
 impl Shard {
-    /// Whether the newest generation has this policy.
+    /// Returns whether the newest generation has this policy.
     fn has_policy(&self, policy: &IndexingPolicy) -> bool {
         let index = &self.decided.index;
         let Some(newest) = index.building.or(index.current) else {
@@ -121,7 +118,7 @@ impl Shard {
     }
 
     /// Takes note of what staged changes do to the index.
-    pub(super) fn stage_index(&mut self, changes: &[Change]) {
+    pub(in crate::shard) fn stage_index(&mut self, changes: &[Change]) {
         for change in changes {
             match change {
                 Change::Put { index, .. } | Change::Delete { index, .. } => {
@@ -156,7 +153,7 @@ impl Shard {
     }
 
     /// Nothing that was staged was kept.
-    pub(super) fn forget_staged_index(&mut self) {
+    pub(in crate::shard) fn forget_staged_index(&mut self) {
         self.indexer.slice_started = None;
         self.indexer.dropping = None;
         for live in self.view.live_indexes().iter() {
@@ -167,7 +164,7 @@ impl Shard {
     }
 
     /// Now and then it is looked whether users pause.
-    pub(super) fn tick_index(&mut self, context: &mut Context<Self>) {
+    pub(in crate::shard) fn tick_index(&mut self, context: &mut Context<Self>) {
         let work = &mut self.indexer;
         work.idle = work.requests == work.requests_at_tick;
         work.requests_at_tick = work.requests;
@@ -175,7 +172,7 @@ impl Shard {
     }
 
     /// One slice of work on the index, if there is any to do.
-    pub(super) fn look_after_index(&mut self, context: &mut Context<Self>) {
+    pub(in crate::shard) fn look_after_index(&mut self, context: &mut Context<Self>) {
         let busy = self.indexer.slice_started.is_some()
             || self.indexer.resting
             || self.indexer.dropping.is_some();
@@ -224,7 +221,8 @@ impl Shard {
         self.commit(context);
     }
 
-    /// The generation that has work to do now, and how far it may go: what is committed is in the feed.
+    /// Returns the generation that has work to do now, and how far it may go: what is committed is
+    /// in the feed.
     fn index_lacks(&self) -> Option<(Generation, Position)> {
         let committed = self.view.lsn();
         let index = &self.decided.index;
@@ -253,7 +251,7 @@ impl Shard {
     }
 
     /// A group was committed: goes on with the index when the rest after a slice is over.
-    pub(super) fn index_committed(&mut self, context: &mut Context<Self>) {
+    pub(in crate::shard) fn index_committed(&mut self, context: &mut Context<Self>) {
         let state = self.view.state();
         if let Some(dropped) = self.indexer.dropping
             && state.index.retired != Some(dropped)
@@ -290,50 +288,4 @@ impl Shard {
         });
         context.spawn(rewriting.into_actor(self).map(|_, _, _| ()));
     }
-}
-
-/// What a follower's index learns from commands that the leader has decided.
-pub(super) fn follow(view: &ShardView, commands: &[Command]) {
-    let live = view.live_indexes();
-    let learn = |generation, (id, paths): &(ShapeId, Bytes)| {
-        let live = live.iter().find(|live| live.number == generation);
-        if let (Some(live), Some(shape)) = (live, Shape::decode(paths)) {
-            live.learn(*id, &Arc::new(shape));
-        }
-    };
-    for change in commands.iter().flat_map(|command| &command.changes) {
-        match change {
-            Change::Put { index, .. } | Change::Delete { index, .. } => {
-                for one in &index.generations {
-                    one.new_shape
-                        .iter()
-                        .for_each(|new| learn(one.generation, new));
-                }
-            }
-            Change::FillIndex(slice) => slice
-                .new_shapes
-                .iter()
-                .for_each(|new| learn(slice.generation, new)),
-            Change::SetDefaultTtl(_)
-            | Change::BeginIndex(_)
-            | Change::DropRetiredIndex
-            | Change::Check(_)
-            | Change::Split(_) => {}
-        }
-    }
-}
-
-/// The generations that a state names are there for readers; others go.
-pub(super) fn follow_generations(
-    view: &ShardView,
-    state: &ShardState,
-) -> std::result::Result<(), EngineError> {
-    let live = view.live_indexes();
-    let known = |number| live.iter().any(|live| live.number == number);
-    for generation in state.index.generations() {
-        if !known(generation.number) {
-            view.add_index(&Arc::new(LiveIndex::load(&view.engine, generation.number)?));
-        }
-    }
-    Ok(())
 }

@@ -1,33 +1,28 @@
 //! The shard actor: the only writer of its shard.
 
+pub mod check;
+mod cleanup;
+mod groups;
+pub mod index;
+pub mod leadership;
+mod purge;
+pub mod split;
+pub mod suspect;
+
 use std::{sync::Arc, time::Duration};
 
 use actix::prelude::*;
 use tokio::sync::oneshot;
 use tracing::debug;
 
-use super::{
-    command::{Change, Command},
-    commit::{self, CommitLog, Group, Reply, Standalone, Waiting, write_queue::Perform},
-    decide::{
-        answer::AnswerBudget,
-        conditions, guard,
-        transaction::{Action, Done, Operation, Transaction},
-        weight::Weight,
-    },
-    generation::IndexState,
-    groups::Gathering,
-    index_work::IndexWork,
-    indexing::Indexing,
-    leadership::Place,
-    overlay::Overlay,
-    purge_work::PurgeWork,
-    replica::{Replica, ReplicatedLog},
-    split_work::{ClearWork, Holding},
-    state::ShardState,
-    suspect::suspect_time,
-    view::ShardView,
-};
+use cleanup::CleanupWork;
+use groups::Gathering;
+use index::IndexWork;
+use leadership::ShardRole;
+use purge::PurgeWork;
+use split::SplitPhase;
+use suspect::suspect_time;
+
 use crate::{
     expiry::{ExpiryRules, lanes::LaneCursors},
     model::{
@@ -35,6 +30,25 @@ use crate::{
         error::{Error, Result},
         item::Etag,
         ttl::DefaultTtl,
+    },
+    shard::{
+        commit::{
+            self, CommitLog, Group, ReplicatedLogs, Reply, Standalone, Waiting, view::ShardView,
+            write_queue::Perform,
+        },
+        decide::{
+            answer::AnswerBudget,
+            conditions, guard,
+            transaction::{Action, Done, Operation, Transaction},
+            weight::Weight,
+        },
+        state::{
+            ShardState,
+            command::{Change, Command},
+            generation::IndexState,
+            indexing::Indexing,
+            overlay::Overlay,
+        },
     },
     store::{EngineError, document::Stored, keys},
 };
@@ -47,7 +61,8 @@ const PURGE_TICK: Duration = Duration::from_millis(500);
 #[rtype(result = "()")]
 pub struct Wake;
 
-/// Changes the container's default time to live at a second that is the same for all its shards, unless that is in the past.
+/// Changes the container's default time to live at a second that is the same for all its shards,
+/// unless that is in the past.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct ChangeDefaultTtl {
@@ -96,29 +111,28 @@ impl From<ShardState> for Decided {
 pub struct Shard {
     pub(super) view: Arc<ShardView>,
     pub(super) log: Box<dyn CommitLog>,
-    pub(super) place: Place,
+    pub(super) role: ShardRole,
     pub(super) decided: Decided,
     pub(super) overlay: Overlay,
-    /// What waits for the group under way.
+    /// What waits for the group in flight.
     pub(super) next: Group,
     pub(super) committing: bool,
     pub(super) gathering: Gathering,
     pub(super) purger: PurgeWork,
     pub(super) indexer: IndexWork,
-    pub(super) clearer: ClearWork,
-    /// Whether it is being cut in two.
-    pub(super) holding: Holding,
+    pub(super) cleaner: CleanupWork,
+    /// How far a split has come.
+    pub(super) split_phase: SplitPhase,
     pub(super) closing: Option<oneshot::Sender<()>>,
     /// Changes of the default that must not be made at a suspect time.
     pub(super) waits_for_time: Vec<ChangeDefaultTtl>,
-    /// Runs when the actor goes away, in order or by a panic.
-    farewell: Farewell,
+    exit_notifier: ExitNotifier,
 }
 
-/// Tells the keeper that the actor is gone.
-pub struct Farewell(pub Option<Box<dyn FnOnce() + Send>>);
+/// Runs when the actor is dropped, in order or by a panic.
+pub struct ExitNotifier(pub Option<Box<dyn FnOnce() + Send>>);
 
-impl Drop for Farewell {
+impl Drop for ExitNotifier {
     fn drop(&mut self) {
         if let Some(tell) = self.0.take() {
             tell();
@@ -128,37 +142,40 @@ impl Drop for Farewell {
 
 impl Shard {
     /// Builds the actor from what is on disk.
-    pub fn open(view: Arc<ShardView>, farewell: Farewell) -> Result<Self, EngineError> {
+    pub fn open(view: Arc<ShardView>, exit_notifier: ExitNotifier) -> Result<Self, EngineError> {
         let (log, state) = Standalone::open(Arc::clone(&view))?;
         let log = Box::new(log);
-        Ok(Self::new(view, farewell, log, state, Place::Alone))
+        Ok(Self::new(
+            view,
+            exit_notifier,
+            log,
+            state,
+            ShardRole::Standalone,
+        ))
     }
 
     /// Builds the actor of a replica from what is on disk.
     pub fn open_replica(
         view: Arc<ShardView>,
-        farewell: Farewell,
-        replica: Arc<Replica>,
+        exit_notifier: ExitNotifier,
+        replica: Arc<dyn ReplicatedLogs>,
     ) -> Result<Self, EngineError> {
         let (_, state) = commit::take_over(&view)?;
-        let log = Box::new(ReplicatedLog {
-            replica: Arc::clone(&replica),
-            term: 0,
-        });
-        let place = Place::follows(replica);
-        Ok(Self::new(view, farewell, log, state, place))
+        let log = Arc::clone(&replica).log(0);
+        let role = ShardRole::follower(replica);
+        Ok(Self::new(view, exit_notifier, log, state, role))
     }
 
     fn new(
         view: Arc<ShardView>,
-        farewell: Farewell,
+        exit_notifier: ExitNotifier,
         log: Box<dyn CommitLog>,
         state: ShardState,
-        place: Place,
+        role: ShardRole,
     ) -> Self {
         Self {
             log,
-            place,
+            role,
             decided: state.into(),
             view,
             overlay: Overlay::default(),
@@ -170,17 +187,18 @@ impl Shard {
             gathering: Gathering::default(),
             purger: PurgeWork::default(),
             indexer: IndexWork::default(),
-            clearer: ClearWork::default(),
-            holding: Holding::No,
+            cleaner: CleanupWork::default(),
+            split_phase: SplitPhase::None,
             closing: None,
             waits_for_time: Vec::new(),
-            farewell,
+            exit_notifier,
         }
     }
 
-    /// Was built anew while it is being cut: nothing that its predecessor had decided is under way.
+    /// Makes an actor that was built anew during a split decide nothing: nothing that its
+    /// predecessor had decided is in flight.
     pub(super) fn held(mut self) -> Self {
-        self.holding = Holding::Still;
+        self.split_phase = SplitPhase::Quiesced;
         self
     }
 
@@ -198,7 +216,7 @@ impl Shard {
         if self.is_held() {
             return Err(Error::unavailable("the shard is being split; try again"));
         }
-        self.place.check()?;
+        self.role.check()?;
         self.view.check_open()
     }
 
@@ -245,7 +263,7 @@ impl Shard {
         }
     }
 
-    /// The etag of the newest version of an item, committed or not.
+    /// Returns the etag of the newest version of an item, committed or not.
     fn newest_etag(&self, place: &Epk, id: &str) -> Option<Etag> {
         let key = keys::document(place, id);
         let stored = self.overlay.get(&self.view.engine, &key).ok()??;
@@ -337,8 +355,8 @@ impl Shard {
         });
     }
 
-    /// Looks whether a full disk has room again, or whether there are descriptors again. The engine must then be opened anew, and the
-    /// actor with it.
+    /// Looks whether a full disk has room again, or whether there are descriptors again. The engine
+    /// must then be opened anew, and the actor with it.
     fn probe_disk(&mut self, context: &mut Context<Self>) {
         if self.view.shortage().is_none()
             || self.view.poisoned().is_some()
@@ -360,17 +378,17 @@ impl Shard {
         self.probe_disk(context);
         self.purge(context);
         self.tick_index(context);
-        self.clear(context);
+        self.clean_up(context);
         self.change_held_defaults(context);
     }
 
     pub(super) fn finish_closing(&mut self, context: &mut Context<Self>) {
         if !self.committing
-            && (self.next.is_empty() || matches!(self.holding, Holding::Over(_)))
+            && (self.next.is_empty() || matches!(self.split_phase, SplitPhase::HandedOff(_)))
             && let Some(closed) = self.closing.take()
         {
             // Told when the actor is dropped and its share of the files with it.
-            self.farewell.0 = Some(Box::new(move || {
+            self.exit_notifier.0 = Some(Box::new(move || {
                 let _ = closed.send(());
             }));
             context.stop();
@@ -415,8 +433,8 @@ impl Handler<ChangeDefaultTtl> for Shard {
             return;
         }
         if let Some(suspicion) = self.holds_default(request.default) {
-            if self.place.is_replica() {
-                // Whoever leads is told again.
+            if self.role.is_replica() {
+                // The leader is told again.
                 let _ = request.reply.send(Err(suspect_time(suspicion)));
             } else {
                 self.waits_for_time.push(request);
