@@ -19,11 +19,13 @@ use super::{Coordinator, catalog_file, shared::Adopt};
 use crate::{
     cluster::{
         ENTRY_BYTES_MAX, GroupId, NodeId,
-        driver::{Driver, StateMachine},
-        group::{Committed, NotProposed, Role},
-        group_log::{Begin, LogBatch, LogDisk, Record},
+        driver::{Driver, state_machine::StateMachine},
         member::Member,
-        proposals::{Fate, Proposals},
+        raft::{
+            group::{Committed, ProposeError, Role},
+            log_disk::{InitialState, LogBatch, LogDisk, LogRecord},
+            proposals::{ProposalOutcome, Proposals},
+        },
         snapshots::Snapshots,
     },
     model::{
@@ -121,7 +123,7 @@ impl Meta {
     pub fn join(
         self: &Arc<Self>,
         coordinator: Addr<Coordinator>,
-        begin: Begin,
+        initial: InitialState,
     ) -> Result<(), EngineError> {
         // It is told once, before the group can commit anything.
         let _ = self.coordinator.set(coordinator);
@@ -129,7 +131,7 @@ impl Meta {
         let machine: Arc<dyn StateMachine> = Arc::clone(self) as _;
         let applied = kept.map_or(0, |kept| kept.applied);
         self.applied.store(applied, Ordering::Release);
-        self.driver.add(GroupId::META, machine, begin, applied);
+        self.driver.add(GroupId::META, machine, initial, applied);
         Ok(())
     }
 
@@ -168,12 +170,12 @@ impl Meta {
     }
 
     /// How this node's replica of a range begins, if it has none yet.
-    pub fn beginning(&self, range: &Range) -> Begin {
+    pub fn initial_state(&self, range: &Range) -> InitialState {
         let begun = range.begun.is_some_and(|version| version > self.filled());
         if begun && range.replicas.contains(&self.own.node) {
-            Begin::With(range.replicas.clone())
+            InitialState::Bootstrap(range.replicas.clone())
         } else {
-            Begin::Blank
+            InitialState::Uninitialized
         }
     }
 
@@ -190,7 +192,7 @@ impl Meta {
     }
 
     fn note_applied(&self, index: u64) -> Result<(), EngineError> {
-        let records = vec![(GroupId::META, Record::Applied(index))];
+        let records = vec![(GroupId::META, LogRecord::Applied(index))];
         self.disk.write(LogBatch { records }, Durability::Buffered)
     }
 
@@ -205,8 +207,10 @@ impl Meta {
     /// Whether decisions about the catalog are made here; where, if not.
     pub fn check_leads(&self) -> Result<()> {
         let inner = self.inner();
-        let Role { leads, leader, .. } = inner.role;
-        match (leads, inner.taking_over) {
+        let Role {
+            is_leader, leader, ..
+        } = inner.role;
+        match (is_leader, inner.taking_over) {
             (true, false) => Ok(()),
             (true, true) => Err(Error::not_leader(None)),
             (false, _) => Err(Error::not_leader(leader)),
@@ -239,15 +243,15 @@ impl Meta {
     fn proposed(
         &self,
         term: u64,
-        proposed: std::result::Result<u64, NotProposed>,
+        proposed: std::result::Result<u64, ProposeError>,
         committed: oneshot::Sender<Result<()>>,
     ) {
         match proposed {
             Ok(index) => self.inner().proposals.add(index, term, committed),
-            Err(NotProposed::TooLong(bytes)) => {
+            Err(ProposeError::TooLong(bytes)) => {
                 let _ = committed.send(Err(too_large(bytes, ENTRY_BYTES_MAX)));
             }
-            Err(NotProposed::NotLeader | NotProposed::Full) => {
+            Err(ProposeError::NotLeader | ProposeError::Full) => {
                 let _ = committed.send(Err(Error::not_leader(self.leader())));
             }
         }
@@ -365,12 +369,12 @@ impl StateMachine for Meta {
         let mut inner = self.inner();
         for entry in entries {
             inner.taking_over &= entry.term != inner.role.term;
-            let leader = inner.role.leader.filter(|_| !inner.role.leads);
-            for (fate, committed) in inner.proposals.applied(entry.index, entry.term) {
-                let _ = committed.send(match fate {
-                    Fate::Kept => Ok(()),
+            let leader = inner.role.leader.filter(|_| !inner.role.is_leader);
+            for (outcome, committed) in inner.proposals.applied(entry.index, entry.term) {
+                let _ = committed.send(match outcome {
+                    ProposalOutcome::Committed => Ok(()),
                     // It will never be: the next leader decides anew.
-                    Fate::Lost => Err(Error::not_leader(leader)),
+                    ProposalOutcome::Superseded => Err(Error::not_leader(leader)),
                 });
             }
         }
@@ -381,7 +385,7 @@ impl StateMachine for Meta {
         Ok(())
     }
 
-    fn copy_to(&self, folder: &Path) -> Result<(), EngineError> {
+    fn snapshot_to(&self, folder: &Path) -> Result<(), EngineError> {
         std::fs::create_dir_all(folder)?;
         let catalog = catalog_file::load(&self.folder)?;
         Ok(catalog_file::store(folder, &catalog)?)
@@ -400,19 +404,19 @@ impl StateMachine for Meta {
 
     fn role(&self, role: Role) {
         let mut inner = self.inner();
-        let keeps = role.leads && inner.role.leads && role.term == inner.role.term;
+        let keeps = role.is_leader && inner.role.is_leader && role.term == inner.role.term;
         inner.role = role;
         if !keeps {
-            inner.taking_over = role.leads;
+            inner.taking_over = role.is_leader;
         }
     }
 
     /// Its right to answer runs out: the node is not ready without the catalog.
     fn halted(&self, _why: &str) {}
 
-    fn give_up(&self) {
+    fn expire_proposals(&self) {
         let mut inner = self.inner();
-        let leads_in = inner.role.leads.then_some(inner.role.term);
+        let leads_in = inner.role.is_leader.then_some(inner.role.term);
         // Who waits hears that nobody knows.
         drop(inner.proposals.take_others(leads_in));
     }

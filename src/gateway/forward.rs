@@ -19,7 +19,7 @@ use super::{
     respond::Response,
 };
 use crate::{
-    cluster::{ENTRY_BYTES_MAX, NodeId, calls::NoAnswer, member::Member},
+    cluster::{ENTRY_BYTES_MAX, NodeId, member::Member, transport::calls::CallError},
     coordinator::questions::Question,
     model::error::{Error, ErrorKind, Result},
     telemetry::requests::Watch,
@@ -137,8 +137,8 @@ async fn ask(call: &Call<'_>, member: &Member, node: NodeId, body: Bytes) -> Res
         .map_err(|failure| Error::internal(format!("a request cannot be sent on: {failure}")))?;
     let answer = match member.request(node, question.into()).await {
         Ok(answer) => answer,
-        Err(NoAnswer::NotAsked) => return Ok(Asked::Not(None)),
-        Err(NoAnswer::Lost) => {
+        Err(CallError::NotSent) => return Ok(Asked::Not(None)),
+        Err(CallError::NoResponse) => {
             return Err(Error::unavailable(format!(
                 "node {node} did not answer; whether the request was carried out is not known"
             )));

@@ -16,7 +16,7 @@ use super::{
     request::text,
 };
 use crate::{
-    cluster::member::Reply,
+    cluster::transport::message::Reply,
     router::Router,
     server::{Answer, Deadlines, Handler, Listening, Request, RequestBody, Server, plain},
     telemetry::requests::InFlight,

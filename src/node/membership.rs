@@ -24,12 +24,15 @@ use crate::{
     clock::{self, Clock, kept_floor::KeptFloor},
     cluster::{
         GroupId, NodeId,
-        handshake::{ANYBODY, ClusterKey, Identity, cluster_id},
-        join::{self, NotIn, Wish},
-        log_store::LogStore,
-        member::{Answers, Member, Place, Reply},
+        member::{Member, MemberConfig, RequestHandlers},
+        raft::log_store::LogStore,
         snapshots::Snapshots,
-        timekeeper::{Clocks, Offset, Timekeeper},
+        time::timekeeper::{Clocks, Offset, Timekeeper},
+        transport::{
+            handshake::{ClusterKey, Identity, UNKNOWN_NODE, cluster_id},
+            join::{self, JoinError, JoinRequest},
+            message::Reply,
+        },
     },
     config::{Cluster, ExitCode, Settings},
     coordinator::{Coordinator, catalog_file, meta::Meta},
@@ -43,7 +46,7 @@ use crate::{
 /// Requests of other nodes that may wait to be answered.
 const SENT_ON_MAX: usize = 4096;
 /// How long a node tries to come into a cluster that does not answer, or cannot decide.
-const JOIN_PATIENCE: Duration = Duration::from_secs(60);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the others may take to say at a start whether this node is still a member.
 const ASK_AT_START_TIME_MAX: Duration = Duration::from_secs(3);
 /// How often a node that hears of no leader asks whether it is still a member.
@@ -88,7 +91,7 @@ impl Clocks for NodeClocks {
     }
 
     /// As the clock does: a suspect time is not kept, so that a restart with a mended clock brings everything back.
-    fn keep(&self, floor: i64) -> bool {
+    fn persist(&self, floor: i64) -> bool {
         let ahead = self.monotonic() + floor - self.wall();
         let Some(kept) = &self.kept else {
             return true;
@@ -245,7 +248,7 @@ async fn who(settings: &Settings, key: &ClusterKey) -> Result<Who, Failure> {
             });
         }
         // It was let in, and has heard nothing since.
-        return let_in(settings, key, wish(node, address)).await;
+        return let_in(settings, key, join_request(node, address)).await;
     }
     if cluster.join.is_empty() {
         let address = listed.get(&cluster.node).cloned().ok_or_else(|| {
@@ -276,11 +279,11 @@ async fn who(settings: &Settings, key: &ClusterKey) -> Result<Who, Failure> {
         wrong("cluster.address is missing: it says where the other nodes reach this one".to_owned())
     })?;
     let node = cluster.node;
-    let_in(settings, key, wish(node, address)).await
+    let_in(settings, key, join_request(node, address)).await
 }
 
-fn wish(node: NodeId, address: String) -> Wish {
-    Wish {
+fn join_request(node: NodeId, address: String) -> JoinRequest {
+    JoinRequest {
         node,
         address,
         asks_only: false,
@@ -299,7 +302,7 @@ fn own_address(cluster: &Cluster, node: NodeId) -> Option<String> {
 fn stranger(settings: &Settings, key: &ClusterKey) -> Identity {
     Identity {
         cluster: cluster_id(&settings.cluster.name),
-        node: ANYBODY,
+        node: UNKNOWN_NODE,
         key: key.clone(),
     }
 }
@@ -314,7 +317,7 @@ impl Asking {
     async fn is_taken_out(&self, members: &BTreeMap<NodeId, String>) -> bool {
         let others = members.iter().filter(|(node, _)| **node != self.node);
         let asked = others
-            .map(|(_, address)| Box::pin(join::is_taken_out(&self.identity, address, self.node)));
+            .map(|(_, address)| Box::pin(join::is_removed(&self.identity, address, self.node)));
         let answers = futures_util::future::join_all(asked).await;
         answers.contains(&true)
     }
@@ -340,7 +343,11 @@ pub fn taken_out(settings: &Settings, node: NodeId) -> Failure {
 }
 
 /// Asks a running node to be let in.
-async fn let_in(settings: &Settings, key: &ClusterKey, wish: Wish) -> Result<Who, Failure> {
+async fn let_in(
+    settings: &Settings,
+    key: &ClusterKey,
+    request: JoinRequest,
+) -> Result<Who, Failure> {
     let cluster = &settings.cluster;
     if cluster.join.is_empty() {
         return Err(wrong(
@@ -349,11 +356,11 @@ async fn let_in(settings: &Settings, key: &ClusterKey, wish: Wish) -> Result<Who
         ));
     }
     let identity = stranger(settings, key);
-    let deadline = Instant::now() + JOIN_PATIENCE;
+    let deadline = Instant::now() + JOIN_TIMEOUT;
     let welcome = loop {
-        match join::ask(&identity, &cluster.join, &wish).await {
+        match join::join(&identity, &cluster.join, &request).await {
             Ok(welcome) => break welcome,
-            Err(NotIn::Later(why)) if Instant::now() < deadline => {
+            Err(JoinError::Later(why)) if Instant::now() < deadline => {
                 warn!(%why, "not let in yet; trying again");
                 tokio::time::sleep(JOIN_AGAIN_AFTER).await;
             }
@@ -365,10 +372,10 @@ async fn let_in(settings: &Settings, key: &ClusterKey, wish: Wish) -> Result<Who
             }
         }
     };
-    info!(node = welcome.node, address = %wish.address, "let into the cluster");
+    info!(node = welcome.node, address = %request.address, "let into the cluster");
     let given = Given {
         node: welcome.node,
-        address: wish.address,
+        address: request.address,
     };
     given.store(&settings.storage.data_path)?;
     Ok(Who {
@@ -423,7 +430,7 @@ pub async fn join_cluster(
     let (commander, doorkeeper) = (Arc::clone(&coordinator), Arc::clone(&coordinator));
     let admitting = Arc::new(OnceLock::<Arc<Member>>::new());
     let member_there = Arc::clone(&admitting);
-    let answers = Answers {
+    let handlers = RequestHandlers {
         // Who is not heard hears nothing, and asks again.
         requests: Box::new(move |_, question, reply| drop(asked.try_send((question, reply)))),
         orders: Box::new(move |_, order: Bytes, reply: Reply| {
@@ -431,14 +438,14 @@ pub async fn join_cluster(
                 tokio::spawn(orders::obey(commander.clone(), order, reply));
             }
         }),
-        door: Box::new(move |wish, reply| {
+        join: Box::new(move |request, reply| {
             if let Some((coordinator, member)) = doorkeeper.get().zip(member_there.get()) {
                 let (coordinator, member) = (coordinator.clone(), Arc::clone(member));
-                tokio::spawn(orders::admit(member, coordinator, wish, reply));
+                tokio::spawn(orders::admit(member, coordinator, request, reply));
             }
         }),
     };
-    let place = Place {
+    let config = MemberConfig {
         identity,
         founders: founders.clone(),
         members,
@@ -449,7 +456,7 @@ pub async fn join_cluster(
     };
     let (started, member) = oneshot::channel();
     Arbiter::new().spawn_fn(move || {
-        let _ = started.send(Member::start(place, answers));
+        let _ = started.send(Member::start(config, handlers));
     });
     match member.await {
         Ok(Ok(member)) => {
@@ -516,8 +523,8 @@ pub fn begin_catalog(meta: &Arc<Meta>, coordinator: Addr<Coordinator>, joined: &
         Arc::clone(&joined.log),
     );
     actix::spawn(async move {
-        let begun = member.beginning(&*log).await;
-        if let Err(failure) = begun.and_then(|begin| meta.join(coordinator, begin)) {
+        let initial = member.initial_state(&*log).await;
+        if let Err(failure) = initial.and_then(|initial| meta.join(coordinator, initial)) {
             error!(%failure, "this node cannot take part in the catalog");
         }
     });

@@ -39,8 +39,8 @@ use super::{
 use crate::{
     clock::Clock,
     cluster::{
-        GroupId, NodeId, driver::Driver, group_log::Begin, snapshots::Snapshots,
-        timekeeper::Timekeeper,
+        GroupId, NodeId, driver::Driver, raft::log_disk::InitialState, snapshots::Snapshots,
+        time::timekeeper::Timekeeper,
     },
     model::{
         error::{Error, Result},
@@ -110,7 +110,7 @@ pub struct ShardHandle {
     requests_under_way: AtomicUsize,
     /// There in a cluster only.
     replica: OnceLock<Arc<Replica>>,
-    begin: Begin,
+    begin: InitialState,
     /// Nodes that had replicas when this one was opened.
     pub(super) peers: Vec<NodeId>,
     /// Set while it is being cut in two: an actor that is built anew meanwhile decides nothing.
@@ -181,7 +181,7 @@ impl ShardHost {
         policy: &IndexingPolicy,
     ) -> Arc<ShardHandle> {
         let opened = self.open_view(&facts, default, Some(policy));
-        self.start(facts, Begin::Blank, &[], opened)
+        self.start(facts, InitialState::Uninitialized, &[], opened)
     }
 
     /// Makes a shard.
@@ -195,7 +195,7 @@ impl ShardHost {
         let opened = self
             .make_engine(&facts)
             .and_then(|engine| self.view_of(engine, begun, &facts, default, Some(policy)));
-        self.start(facts, Begin::Blank, &[], opened)
+        self.start(facts, InitialState::Uninitialized, &[], opened)
     }
 
     fn make_engine(&self, facts: &ShardFacts) -> Result<Engine, EngineError> {
@@ -207,7 +207,7 @@ impl ShardHost {
     pub fn open_replica(
         self: &Arc<Self>,
         facts: ShardFacts,
-        begin: Begin,
+        begin: InitialState,
         replicas: &[NodeId],
     ) -> Arc<ShardHandle> {
         // An earlier replica of it may still be on its way out.
@@ -241,7 +241,12 @@ impl ShardHost {
             // A crash may have left the log of a replica that was here.
             groups.driver.remove(group_of(&facts));
         }
-        self.handle(facts, Begin::Blank, &[], Link::Remote(replicas))
+        self.handle(
+            facts,
+            InitialState::Uninitialized,
+            &[],
+            Link::Remote(replicas),
+        )
     }
 
     /// Replicas whose files are about to go.
@@ -264,7 +269,7 @@ impl ShardHost {
     fn start(
         self: &Arc<Self>,
         facts: ShardFacts,
-        begin: Begin,
+        begin: InitialState,
         replicas: &[NodeId],
         opened: Result<Arc<ShardView>, EngineError>,
     ) -> Arc<ShardHandle> {
@@ -280,7 +285,7 @@ impl ShardHost {
     fn handle(
         self: &Arc<Self>,
         facts: ShardFacts,
-        begin: Begin,
+        begin: InitialState,
         replicas: &[NodeId],
         link: Link,
     ) -> Arc<ShardHandle> {

@@ -23,7 +23,7 @@ use super::{
     view::ShardView,
 };
 use crate::{
-    cluster::{NodeId, group_log::Begin},
+    cluster::{NodeId, raft::log_disk::InitialState},
     model::{catalog::Cut, error::Result},
     store::{Batch, Engine, EngineError, keys},
 };
@@ -55,14 +55,14 @@ pub(super) fn note_origin(origin: &[NodeId], batch: &mut Batch) {
 }
 
 /// How a replica begins: a part that was made here and has applied nothing yet begins with those that have made it, too.
-pub(super) fn beginning(engine: &Engine, begin: Begin) -> Result<Begin, EngineError> {
+pub(super) fn beginning(engine: &Engine, begin: InitialState) -> Result<InitialState, EngineError> {
     let origin = engine.get(keys::ORIGIN)?;
-    match origin.filter(|_| begin == Begin::Blank) {
+    match origin.filter(|_| begin == InitialState::Uninitialized) {
         Some(origin) if replica::applied(engine)? == 0 => {
             let damaged =
                 |failure| EngineError::Damaged(format!("the origin of a part: {failure}"));
             rmp_serde::from_slice(&origin)
-                .map(Begin::With)
+                .map(InitialState::Bootstrap)
                 .map_err(damaged)
         }
         _ => Ok(begin),
@@ -123,7 +123,7 @@ fn open_parts(
     }
     info!(container = %parent.container, range = parent.range_id, parts = ?cut.parts, "this replica is split");
     let parts = facts.into_iter().map(|part| {
-        let begin = Begin::With(cut.replicas.clone());
+        let begin = InitialState::Bootstrap(cut.replicas.clone());
         host.open_replica(part, begin, &cut.replicas)
     });
     Ok(parts.collect())

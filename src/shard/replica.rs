@@ -30,10 +30,12 @@ use super::{
 use crate::{
     cluster::{
         ENTRY_BYTES_MAX, GroupId, NodeId,
-        driver::{Driver, StateMachine},
-        group::{Committed, NotProposed, Role},
-        group_log::Begin,
-        proposals::{Fate, Proposals},
+        driver::{Driver, state_machine::StateMachine},
+        raft::{
+            group::{Committed, ProposeError, Role},
+            log_disk::InitialState,
+            proposals::{ProposalOutcome, Proposals},
+        },
     },
     model::error::{Error, ErrorKind},
     store::{Batch, Engine, EngineError, engine::Durability, keys},
@@ -138,12 +140,12 @@ impl Replica {
     }
 
     /// Takes part in the group.
-    pub fn join(self: &Arc<Self>, begin: Begin) -> Result<(), EngineError> {
+    pub fn join(self: &Arc<Self>, begin: InitialState) -> Result<(), EngineError> {
         let engine = &self.view()?.engine;
         let applied = applied(engine)?;
         let begin = parting::beginning(engine, begin)?;
         self.currency.set_applied(applied);
-        let filled = applied > 0 || begin != Begin::Blank;
+        let filled = applied > 0 || begin != InitialState::Uninitialized;
         self.filled.store(filled, Ordering::Release);
         self.halted.store(None);
         let machine: Arc<dyn StateMachine> = Arc::clone(self) as _;
@@ -180,17 +182,17 @@ impl Replica {
     pub fn leave(&self) {
         self.driver.remove(self.group);
         self.role(Role::default());
-        self.give_up();
+        self.expire_proposals();
     }
 
     /// The actor was built anew: it leads again when all that its predecessor has proposed is applied, or follows whom it followed.
     pub fn begin_again(self: &Arc<Self>) {
         let role = {
             let mut inner = self.inner();
-            inner.taking_over = inner.role.leads;
+            inner.taking_over = inner.role.is_leader;
             inner.role
         };
-        if role.leads {
+        if role.is_leader {
             let nothing = Box::new(|_| ());
             self.driver
                 .propose(self.group, role.term, Bytes::new(), nothing);
@@ -223,7 +225,7 @@ impl Replica {
     fn proposed(
         &self,
         term: u64,
-        proposed: Result<u64, NotProposed>,
+        proposed: Result<u64, ProposeError>,
         commands: Vec<Command>,
         rest: Rest,
     ) {
@@ -242,13 +244,13 @@ impl Replica {
             return rest.abandon();
         }
         let (error, failure) = match refused {
-            NotProposed::NotLeader => (Error::not_leader(self.inner().role.leader), not_led()),
-            NotProposed::Full => {
+            ProposeError::NotLeader => (Error::not_leader(self.inner().role.leader), not_led()),
+            ProposeError::Full => {
                 let error = "too much waits for the other replicas of the partition key range";
                 (Error::new(ErrorKind::Overloaded, error), not_led())
             }
             // Transactions are bounded when they are decided, so this is a bug: the writes fail, the shard goes on.
-            NotProposed::TooLong(bytes) => {
+            ProposeError::TooLong(bytes) => {
                 let message = format!(
                     "Request size is too large: the log entry has {bytes} bytes, the limit is {ENTRY_BYTES_MAX}"
                 );
@@ -350,13 +352,13 @@ impl Replica {
         let mut lost = Vec::new();
         let leader = {
             let mut inner = self.inner();
-            for (fate, proposed) in inner.proposals.applied(entry.index, entry.term) {
-                match fate {
-                    Fate::Kept => kept = Some(proposed),
-                    Fate::Lost => lost.push(proposed),
+            for (outcome, proposed) in inner.proposals.applied(entry.index, entry.term) {
+                match outcome {
+                    ProposalOutcome::Committed => kept = Some(proposed),
+                    ProposalOutcome::Superseded => lost.push(proposed),
                 }
             }
-            inner.role.leader.filter(|_| !inner.role.leads)
+            inner.role.leader.filter(|_| !inner.role.is_leader)
         };
         for Proposed { rest, .. } in lost {
             rest.lose(leader);
@@ -414,7 +416,7 @@ impl StateMachine for Replica {
                 return Err(failure);
             }
         };
-        if !self.inner().role.leads {
+        if !self.inner().role.is_leader {
             // What it decided itself while it led was forgotten when it ceased to lead; that is in the engine now, for whoever reads it there later.
             index_work::follow(&view, &commands);
         }
@@ -452,7 +454,7 @@ impl StateMachine for Replica {
         view.engine.write(batch, Durability::Synced)
     }
 
-    fn copy_to(&self, folder: &Path) -> Result<(), EngineError> {
+    fn snapshot_to(&self, folder: &Path) -> Result<(), EngineError> {
         self.view()?.engine.checkpoint(folder)
     }
 
@@ -468,14 +470,14 @@ impl StateMachine for Replica {
 
     fn role(&self, role: Role) {
         let mut inner = self.inner();
-        let keeps = role.leads && role.term == inner.role.term && inner.role.leads;
+        let keeps = role.is_leader && role.term == inner.role.term && inner.role.is_leader;
         inner.role = role;
         if keeps {
             return;
         }
-        inner.taking_over = role.leads;
+        inner.taking_over = role.is_leader;
         if let Some(handle) = self.handle.upgrade() {
-            handle.follow(role.leader.filter(|_| !role.leads));
+            handle.follow(role.leader.filter(|_| !role.is_leader));
         }
     }
 
@@ -483,9 +485,9 @@ impl StateMachine for Replica {
         self.halted.store(Some(Arc::new(why.to_owned())));
     }
 
-    fn give_up(&self) {
+    fn expire_proposals(&self) {
         let role = self.inner().role;
-        self.abandon_others(role.leads.then_some(role.term));
+        self.abandon_others(role.is_leader.then_some(role.term));
     }
 }
 

@@ -14,9 +14,9 @@ use crate::{
     clock::{self, Clock},
     cluster::{
         driver::Driver,
-        log_store::LogStore,
+        raft::log_store::LogStore,
         snapshots::Snapshots,
-        timekeeper::{Clocks, Offset, Timekeeper},
+        time::timekeeper::{Clocks, Offset, Timekeeper},
     },
     model::{epk::EpkRange, error::Result, indexing_policy::IndexingPolicy, ttl::DefaultTtl},
     shard::{
@@ -65,7 +65,7 @@ impl Clocks for NoAgreement {
         clock::unsteered()
     }
 
-    fn keep(&self, _: i64) -> bool {
+    fn persist(&self, _: i64) -> bool {
         false
     }
 }

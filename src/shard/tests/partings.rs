@@ -15,9 +15,8 @@ use super::{
 use crate::{
     cluster::{
         GroupId,
-        driver::{Driver, StateMachine as _},
-        group::Committed,
-        group_log::Begin,
+        driver::{Driver, state_machine::StateMachine as _},
+        raft::{group::Committed, log_disk::InitialState},
     },
     model::{catalog::Cut, ttl::DefaultTtl},
     shard::{
@@ -79,8 +78,11 @@ fn entries(leader: &Bench) -> Vec<Committed> {
 }
 
 fn open(node: &Node) -> Arc<ShardHandle> {
-    node.host
-        .open_replica(facts(0, &[]), Begin::With(vec![1, 2, 3]), &[1, 2, 3])
+    node.host.open_replica(
+        facts(0, &[]),
+        InitialState::Bootstrap(vec![1, 2, 3]),
+        &[1, 2, 3],
+    )
 }
 
 fn replica(shard: &ShardHandle) -> Arc<Replica> {
@@ -280,11 +282,13 @@ fn a_part_whose_log_a_crash_has_lost_begins_with_those_that_have_made_it_too() {
 
         // The catalog names the part meanwhile, so nobody comes by its parent.
         let node = Node::in_cluster(folder.path());
-        let part = node.host.open_replica(part, Begin::Blank, &[1, 2, 3]);
+        let part = node
+            .host
+            .open_replica(part, InitialState::Uninitialized, &[1, 2, 3]);
         assert!(replica(&part).is_filled());
         let blank = node
             .host
-            .open_replica(facts(7, &[]), Begin::Blank, &[1, 2, 3]);
+            .open_replica(facts(7, &[]), InitialState::Uninitialized, &[1, 2, 3]);
         assert!(
             !replica(&blank).is_filled(),
             "one that has nothing is no beginning"

@@ -10,8 +10,8 @@ use super::bench::{Bench, Want, after, raw, small_resources, temporary_folder};
 use crate::{
     cluster::{
         GroupId,
-        driver::{Driver, StateMachine as _},
-        group::Committed,
+        driver::{Driver, state_machine::StateMachine as _},
+        raft::group::Committed,
     },
     model::ttl::DefaultTtl,
     shard::{

@@ -10,7 +10,10 @@ use raft::eraftpb::{Entry, HardState};
 use crate::{
     cluster::{
         GroupId,
-        group_log::{Kept, LogBatch, LogDisk, Mark, Members, Record},
+        raft::{
+            log_disk::{LogBatch, LogDisk, LogPosition, LogRecord, PersistedState},
+            membership::Members,
+        },
     },
     store::{EngineError, engine::Durability},
 };
@@ -21,7 +24,7 @@ struct Logs(BTreeMap<GroupId, Log>);
 #[derive(Clone, Default)]
 struct Log {
     hard_state: HardState,
-    truncated: Mark,
+    truncated: LogPosition,
     applied: u64,
     members: Option<Members>,
     entries: BTreeMap<u64, Entry>,
@@ -32,25 +35,25 @@ impl Logs {
         for (group, record) in &batch.records {
             let log = self.0.entry(*group).or_default();
             match record {
-                Record::Append { entries, .. } => {
+                LogRecord::Append { entries, .. } => {
                     if let Some(first) = entries.first() {
                         log.entries.split_off(&first.index);
                     }
                     let entries = entries.iter().map(|entry| (entry.index, entry.clone()));
                     log.entries.extend(entries);
                 }
-                Record::HardState(hard_state) => log.hard_state = hard_state.clone(),
-                Record::Truncate { to, .. } => {
+                LogRecord::HardState(hard_state) => log.hard_state = hard_state.clone(),
+                LogRecord::Truncate { to, .. } => {
                     log.entries = log.entries.split_off(&(to.index + 1));
                     log.truncated = *to;
                 }
-                Record::Applied(index) => log.applied = *index,
-                Record::Members(members) => log.members = Some(members.clone()),
-                Record::Restart { at, .. } => {
+                LogRecord::Applied(index) => log.applied = *index,
+                LogRecord::Members(members) => log.members = Some(members.clone()),
+                LogRecord::Restart { at, .. } => {
                     log.entries.clear();
                     log.truncated = *at;
                 }
-                Record::Remove => {
+                LogRecord::Remove => {
                     self.0.remove(group);
                 }
             }
@@ -120,9 +123,9 @@ impl SimulatedDisk {
 }
 
 impl LogDisk for SimulatedDisk {
-    fn load(&self, group: GroupId) -> Result<Option<Kept>, EngineError> {
+    fn load(&self, group: GroupId) -> Result<Option<PersistedState>, EngineError> {
         let contents = self.contents();
-        Ok(contents.visible.0.get(&group).map(|log| Kept {
+        Ok(contents.visible.0.get(&group).map(|log| PersistedState {
             hard_state: log.hard_state.clone(),
             truncated: log.truncated,
             applied: log.applied,
@@ -131,7 +134,7 @@ impl LogDisk for SimulatedDisk {
                 .entries
                 .values()
                 .next_back()
-                .map_or(log.truncated, |entry| Mark {
+                .map_or(log.truncated, |entry| LogPosition {
                     index: entry.index,
                     term: entry.term,
                 }),

@@ -1,5 +1,6 @@
-//! Values that expire. Each carries the time at which it falls due, by the clock of the leader that proposed it; every node purges what is due by its own idea of the time,
-//! whenever it likes. Whoever leads a group must not lack a value that lives by the time it judges by.
+//! Values that expire. Each carries the time at which it falls due, by the clock of the leader that
+//! proposed it; every node purges what is due by its own idea of the time, whenever it likes.
+//! Whoever leads a group must not lack a value that lives by the time it judges by.
 
 use std::collections::BTreeMap;
 

@@ -10,21 +10,28 @@ use raft::eraftpb::Message;
 use rand::{Rng as _, rngs::StdRng};
 
 use super::{
-    GROUPS,
     disk::SimulatedDisk,
     splits::{PARENT, PARTS, splits},
+    world::GROUPS,
 };
-use crate::cluster::{
-    GroupId, NodeId,
-    group::{Aim, Committed, Role},
-    group_log::{BEGINNING, Begin, Keep, LogBatch, LogDisk as _, Record},
-    replicas::Replicas,
-    shared_time::{SharedTime, Times},
+use crate::{
+    cluster::{
+        GroupId, NodeId,
+        raft::{
+            group::{Committed, Role},
+            log_disk::{
+                INITIAL_POSITION, InitialState, LogBatch, LogDisk as _, LogRecord, LogRetention,
+            },
+            planner::TargetConfig,
+            replicas::Replicas,
+        },
+        time::shared_time::{SharedTime, TimeSync},
+    },
+    store::{EngineError, engine::Durability},
 };
-use crate::store::{EngineError, engine::Durability};
 
 /// So little that nodes that are away for a while lack more than the others have kept.
-const KEEP: Keep = Keep {
+const RETENTION: LogRetention = LogRetention {
     entries_max: 20,
     bytes_max: u64::MAX,
 };
@@ -35,9 +42,9 @@ pub struct Machine {
     /// What a part has from the group that it came from.
     inherited: Vec<u64>,
     /// How its parts begin, as the entry that splits it says.
-    pub cut: Option<Begin>,
+    pub cut: Option<InitialState>,
     /// Who begins a part together, if it was made here.
-    origin: Option<Begin>,
+    origin: Option<InitialState>,
     pub entries: Vec<Committed>,
     /// Values that were due and are gone.
     pub purged: BTreeSet<u64>,
@@ -53,13 +60,14 @@ impl Machine {
 
     /// Where it stands: one that has applied nothing stands at the beginning.
     pub fn index(&self) -> u64 {
-        self.applied().max(BEGINNING.index)
+        self.applied().max(INITIAL_POSITION.index)
     }
 
-    /// How far it has come for clients. One that is still to be filled has nothing to show, and is behind every part that was made here.
+    /// How far it has come for clients. One that is still to be filled has nothing to show, and is
+    /// behind every part that was made here.
     pub fn shows(&self) -> u64 {
-        let is_blank = self.entries.is_empty() && self.origin.is_none();
-        if is_blank { 0 } else { self.index() }
+        let is_uninitialized = self.entries.is_empty() && self.origin.is_none();
+        if is_uninitialized { 0 } else { self.index() }
     }
 
     pub fn values(&self) -> impl Iterator<Item = u64> {
@@ -68,8 +76,9 @@ impl Machine {
         self.inherited.iter().copied().chain(applied)
     }
 
-    /// How its group begins, if it has no log: one that was made here and has applied nothing begins with those that have made it, too.
-    fn beginning(&self, otherwise: &Begin) -> Begin {
+    /// How its group begins, if it has no log: one that was made here and has applied nothing
+    /// begins with those that have made it, too.
+    fn beginning(&self, otherwise: &InitialState) -> InitialState {
         let origin = self.origin.as_ref().filter(|_| self.entries.is_empty());
         origin.unwrap_or(otherwise).clone()
     }
@@ -91,7 +100,8 @@ pub struct Waiting {
     pub value: u64,
     /// The highest index that anybody had been told of when the value was proposed.
     pub after: u64,
-    /// The time by which it was decided, and the latest one by which anything was that anybody had been told of.
+    /// The time by which it was decided, and the latest one by which anything was that anybody had
+    /// been told of.
     pub judged: i64,
     pub not_before: i64,
 }
@@ -144,12 +154,12 @@ impl Watch {
         now as i64 * MOMENT + self.skew
     }
 
-    pub fn tell(&mut self, to: NodeId, now: u64) -> Times {
-        self.time.tell(to, self.monotonic(now), self.wall(now))
+    pub fn outgoing(&mut self, to: NodeId, now: u64) -> TimeSync {
+        self.time.outgoing(to, self.monotonic(now), self.wall(now))
     }
 
-    pub fn hear(&mut self, from: NodeId, times: Times, now: u64) {
-        self.time.hear(from, times, self.monotonic(now));
+    pub fn receive(&mut self, from: NodeId, sync: TimeSync, now: u64) {
+        self.time.receive(from, sync, self.monotonic(now));
     }
 
     /// What the node takes for the time of a group.
@@ -162,7 +172,7 @@ impl Watch {
 pub struct Node {
     pub id: NodeId,
     lies: bool,
-    pub begin: Begin,
+    pub initial: InitialState,
     pub watch: Watch,
     pub disk: Arc<SimulatedDisk>,
     /// Absent while the node is down.
@@ -172,10 +182,10 @@ pub struct Node {
     pub waiting: Vec<Waiting>,
     /// Neither hears nor ticks before this moment.
     pub paused_until: u64,
-    /// Copies that others may fetch.
-    pub offers: BTreeMap<(GroupId, u64), Machine>,
+    /// Snapshots that followers may fetch.
+    pub snapshots: BTreeMap<(GroupId, u64), Machine>,
     pub fetches: Vec<Fetch>,
-    /// Copies that were fetched, durably, by the index that they are of.
+    /// Snapshots that were fetched, durably, by their index.
     pub fetched: BTreeMap<GroupId, (u64, Machine)>,
     /// The term in which it has proposed to split.
     pub parting: Option<u64>,
@@ -185,7 +195,7 @@ pub struct Node {
 }
 
 /// Takes a group up. `false`: the disk has failed already.
-fn add(replicas: &mut Replicas, group: GroupId, begin: &Begin, applied: u64) -> bool {
+fn add(replicas: &mut Replicas, group: GroupId, begin: &InitialState, applied: u64) -> bool {
     match replicas.add(group, begin, applied) {
         Ok(()) => true,
         Err(EngineError::Io(_)) => false,
@@ -194,7 +204,7 @@ fn add(replicas: &mut Replicas, group: GroupId, begin: &Begin, applied: u64) -> 
 }
 
 impl Node {
-    pub fn new(id: NodeId, begin: Begin, lies: bool, watch: Watch) -> Self {
+    pub fn new(id: NodeId, initial: InitialState, lies: bool, watch: Watch) -> Self {
         Self {
             id,
             lies,
@@ -206,7 +216,7 @@ impl Node {
             roles: BTreeMap::new(),
             waiting: Vec::new(),
             paused_until: 0,
-            offers: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
             fetches: Vec::new(),
             fetched: BTreeMap::new(),
             parting: None,
@@ -238,14 +248,18 @@ impl Node {
     pub fn open_parts(&mut self) -> bool {
         PARTS.into_iter().all(|part| {
             let machine = self.machines.entry(part).or_default();
-            let (applied, begin) = (machine.applied(), machine.beginning(&Begin::Blank));
+            let (applied, begin) = (
+                machine.applied(),
+                machine.beginning(&InitialState::Uninitialized),
+            );
             let replicas = self.replicas.as_mut();
             let replicas = replicas.filter(|replicas| replicas.group(part).is_none());
             replicas.is_none_or(|replicas| add(replicas, part, &begin, applied))
         })
     }
 
-    /// Takes its groups up: those of the catalog, as the node knows it, and the parts that it has made ahead of it.
+    /// Takes its groups up: those of the catalog, as the node knows it, and the parts that it has
+    /// made ahead of it.
     pub fn start(&mut self) {
         let mut groups = GROUPS.to_vec();
         if self.knows_parts {
@@ -254,12 +268,12 @@ impl Node {
             PARTS.into_iter().for_each(|part| self.make_part(part));
             groups.extend(PARTS);
         }
-        let mut replicas = Replicas::new(self.id, self.disk.clone()).keeping(KEEP);
+        let mut replicas = Replicas::new(self.id, self.disk.clone()).with_retention(RETENTION);
         for group in &groups {
             self.take_fetched(*group);
             let machine = self.machines.entry(*group).or_default();
             let begin = match PARTS.contains(group) {
-                true => machine.beginning(&Begin::Blank),
+                true => machine.beginning(&InitialState::Uninitialized),
                 false => self.begin.clone(),
             };
             if !add(&mut replicas, *group, &begin, machine.applied()) {
@@ -269,55 +283,56 @@ impl Node {
         self.replicas = Some(replicas);
     }
 
-    /// Makes a crash good between the moment when the log went over to a snapshot and the one when the state machine did.
+    /// Makes a crash good between the moment when the log went over to a snapshot and the one when
+    /// the state machine did.
     fn take_fetched(&mut self, group: GroupId) {
         let kept = self.disk.load(group).unwrap().unwrap_or_default();
         let begins = kept.truncated.index;
         let machine = self.machines.entry(group).or_default();
         if begins > machine.index() {
-            let (index, fetched) = self.fetched.remove(&group).expect("a copy was fetched");
-            assert_eq!(index, begins, "another copy than the log goes on from");
+            let (index, fetched) = self.fetched.remove(&group).expect("a snapshot was fetched");
+            assert_eq!(index, begins, "another snapshot than the log goes on from");
             *machine = fetched;
         }
     }
 
-    /// Goes on from a copy that was fetched.
+    /// Installs a snapshot that was fetched.
     pub fn install(&mut self, group: GroupId, index: u64) {
-        let (of, fetched) = self.fetched.remove(&group).expect("a copy was fetched");
-        assert_eq!(of, index, "another copy than the log goes on from");
+        let (of, fetched) = self.fetched.remove(&group).expect("a snapshot was fetched");
+        assert_eq!(of, index, "another snapshot than the log goes on from");
         self.machines.insert(group, fetched);
         if let Some(replicas) = &mut self.replicas {
             replicas.applied(group, index);
         }
     }
 
-    /// Offers a copy of a state machine.
-    pub fn copy(&mut self, group: GroupId, id: u64) {
+    /// Makes a snapshot of a state machine, which followers may fetch.
+    pub fn make_snapshot(&mut self, group: GroupId, id: u64) {
         let Some(machine) = self.machines.get(&group) else {
             return;
         };
-        let mut copy = machine.clone();
-        copy.durable = copy.entries.len();
+        let mut snapshot = machine.clone();
+        snapshot.durable = snapshot.entries.len();
         if machine.applied() > 0
             && let Some(replicas) = &mut self.replicas
         {
-            replicas.set_offer(group, machine.applied(), id);
-            self.offers.insert((group, id), copy);
+            replicas.set_snapshot(group, machine.applied(), id);
+            self.snapshots.insert((group, id), snapshot);
         }
     }
 
-    pub fn withdraw_offers(&mut self) {
-        for (group, _) in std::mem::take(&mut self.offers).into_keys() {
+    pub fn withdraw_snapshots(&mut self) {
+        for (group, _) in std::mem::take(&mut self.snapshots).into_keys() {
             if let Some(replicas) = &mut self.replicas {
-                replicas.withdraw_offer(group);
+                replicas.withdraw_snapshot(group);
             }
         }
     }
 
-    pub fn pursue(&mut self, aims: &BTreeMap<GroupId, Aim>) {
+    pub fn reconcile(&mut self, targets: &BTreeMap<GroupId, TargetConfig>) {
         if let Some(replicas) = &mut self.replicas {
-            for (group, aim) in aims {
-                replicas.pursue(*group, aim);
+            for (group, target) in targets {
+                replicas.reconcile(*group, target);
             }
         }
     }
@@ -326,7 +341,7 @@ impl Node {
         self.replicas = None;
         self.watch.restart();
         self.roles.clear();
-        self.offers.clear();
+        self.snapshots.clear();
         self.fetches.clear();
         // Whoever waited does not know what became of the value.
         self.waiting.clear();
@@ -342,7 +357,7 @@ impl Node {
 
     /// The term in which the node leads a group and has applied all that earlier leaders have left.
     pub fn decides(&self, group: GroupId) -> Option<u64> {
-        let term = self.roles.get(&group).filter(|role| role.leads)?.term;
+        let term = self.roles.get(&group).filter(|role| role.is_leader)?.term;
         let last = self.machines.get(&group)?.entries.last()?.term;
         (last == term).then_some(term)
     }
@@ -350,16 +365,18 @@ impl Node {
     /// Loses everything it had, and does not know whether it had anything.
     pub fn wipe(&mut self) {
         let watch = Watch::new(self.id, self.watch.skew);
-        *self = Self::new(self.id, Begin::Blank, self.lies, watch);
+        *self = Self::new(self.id, InitialState::Uninitialized, self.lies, watch);
     }
 
-    /// Removes its replica of a group, and begins it blank when it is to have one again. `false`: its disk fails.
+    /// Removes its replica of a group, and begins it blank when it is to have one again. `false`:
+    /// its disk fails.
     pub fn remove(&mut self, group: GroupId) -> bool {
         let Some(replicas) = &mut self.replicas else {
             return true;
         };
-        let records = vec![(group, Record::Remove)];
-        // A replica that comes back to life after it was destroyed would be another fault than those that are meant here.
+        let records = vec![(group, LogRecord::Remove)];
+        // A replica that comes back to life after it was destroyed would be another fault than
+        // those that are meant here.
         if self
             .disk
             .write(LogBatch { records }, Durability::Synced)
@@ -367,7 +384,7 @@ impl Node {
         {
             return false;
         }
-        self.begin = Begin::Blank;
+        self.begin = InitialState::Uninitialized;
         self.machines.remove(&group);
         self.roles.remove(&group);
         self.fetched.remove(&group);
@@ -375,7 +392,7 @@ impl Node {
         self.waiting.retain(|waiting| waiting.group != group);
         replicas.remove(group);
         self.machines.entry(group).or_default();
-        replicas.add(group, &Begin::Blank, 0).is_ok()
+        replicas.add(group, &InitialState::Uninitialized, 0).is_ok()
     }
 
     /// Makes the state machine of a group durable, and gives its log free up to there.

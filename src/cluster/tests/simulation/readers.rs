@@ -1,9 +1,11 @@
-//! Readers who must see what is newest, judged by a time that is. All writes of a group stand in one order, so a history is linearizable if each reader sees at least what
-//! anybody, writer or reader, had been told of before it asked, and judges by a time that is not earlier than anything that was told then was judged by.
+//! Readers who must see what is newest, judged by a time that is. All writes of a group stand in
+//! one order, so a history is linearizable if each reader sees at least what anybody, writer or
+//! reader, had been told of before it asked, and judges by a time that is not earlier than anything
+//! that was told then was judged by.
 
 use std::collections::BTreeMap;
 
-use crate::cluster::{GroupId, NodeId, group::ReadAt};
+use crate::cluster::{GroupId, NodeId, raft::read_index::ReadIndex};
 
 /// Milliseconds of the unit by which readers judge, as people do by seconds.
 const GRAIN: i64 = 100;
@@ -28,7 +30,7 @@ struct Reader {
     /// What it must see, and the time that it must not judge by an earlier one than.
     after: u64,
     not_before: i64,
-    answer: Option<ReadAt>,
+    answer: Option<ReadIndex>,
     /// What it judged by, once it has read.
     judged: Option<i64>,
 }
@@ -57,7 +59,8 @@ impl Readers {
         *latest = judged.max(*latest);
     }
 
-    /// A reader asks at a node; `told` is the newest write that anybody knows to be acknowledged. Its number.
+    /// A reader asks at a node; `told` is the newest write that anybody knows to be acknowledged.
+    /// Its number.
     pub fn begin(&mut self, group: GroupId, node: NodeId, told: u64) -> u64 {
         self.asked += 1;
         self.waiting.push(Reader {
@@ -72,15 +75,16 @@ impl Readers {
         self.asked
     }
 
-    pub fn may_read(&mut self, group: GroupId, node: NodeId, answer: ReadAt) {
+    pub fn may_read(&mut self, group: GroupId, node: NodeId, answer: ReadIndex) {
         let mut waiting = self.waiting.iter_mut();
-        let of = |one: &Reader| (one.group, one.node, one.number);
-        if let Some(reader) = waiting.find(|one| of(one) == (group, node, answer.number)) {
+        let of = |one: &Reader| (one.group, one.node, one.request_id);
+        if let Some(reader) = waiting.find(|one| of(one) == (group, node, answer.request_id)) {
             reader.answer = Some(answer);
         }
     }
 
-    /// Those whose node has come far enough read, at the node's time. The numbers of those who must ask again: the leader's time had not come to what they judged by.
+    /// Those whose node has come far enough read, at the node's time. The numbers of those who must
+    /// ask again: the leader's time had not come to what they judged by.
     pub fn read(
         &mut self,
         (group, node): (GroupId, NodeId),
@@ -108,9 +112,9 @@ impl Readers {
                     reader.after
                 ));
             }
-            if judged > grains(answer.sure) && !self.hasty {
+            if judged > grains(answer.safe_time) && !self.hasty {
                 reader.answer = None;
-                again.push(reader.number);
+                again.push(reader.request_id);
                 continue;
             }
             if judged < reader.not_before {
@@ -119,10 +123,10 @@ impl Readers {
                     reader.not_before
                 ));
             }
-            done.push((reader.number, judged));
+            done.push((reader.request_id, judged));
         }
         self.waiting
-            .retain(|one| !done.iter().any(|(number, _)| *number == one.number));
+            .retain(|one| !done.iter().any(|(number, _)| *number == one.request_id));
         for (_, judged) in done {
             let seen = self.seen.entry(group).or_default();
             *seen = applied.max(*seen);
@@ -133,7 +137,7 @@ impl Readers {
     }
 
     pub fn waits(&self, number: u64) -> bool {
-        self.waiting.iter().any(|one| one.number == number)
+        self.waiting.iter().any(|one| one.request_id == number)
     }
 
     /// Whoever waited at that node waits in vain.

@@ -1,5 +1,6 @@
-//! Clients that read at any node and carry a token: the index that they have come to. The four promises of a session, for each client and group: it sees what it has
-//! written, what it has seen once it sees again, and its writes stand behind all that it had written and seen before them.
+//! Clients that read at any node and carry a token: the index that they have come to. The four
+//! promises of a session, for each client and group: it sees what it has written, what it has seen
+//! once it sees again, and its writes stand behind all that it had written and seen before them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +53,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// A client reads at a node. One that has not come as far as the client says so, unless it is `careless`.
+    /// A client reads at a node. One that has not come as far as the client says so, unless it is
+    /// `careless`.
     pub fn read(
         &mut self,
         client: u64,

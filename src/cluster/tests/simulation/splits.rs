@@ -1,16 +1,21 @@
-//! A group that is split in the middle of the storm: by an entry of its log, on every node that comes to it, with crashes in between. The catalog is played by whoever knows
-//! everything; what it says reaches the nodes at different times.
+//! A group that is split in the middle of the storm: by an entry of its log, on every node that
+//! comes to it, with crashes in between. The catalog is played by whoever knows everything; what it
+//! says reaches the nodes at different times.
 
 use bytes::Bytes;
 use rand::Rng as _;
 
-use super::{GROUPS, STORM, Simulation};
-use crate::cluster::{
-    GroupId, NodeId,
-    group::Aim,
-    group_log::{Begin, LogBatch, LogDisk as _, Record},
+use super::world::{GROUPS, STORM, Simulation};
+use crate::{
+    cluster::{
+        GroupId, NodeId,
+        raft::{
+            log_disk::{InitialState, LogBatch, LogDisk as _, LogRecord},
+            planner::TargetConfig,
+        },
+    },
+    store::engine::Durability,
 };
-use crate::store::engine::Durability;
 
 /// The group that is split.
 pub const PARENT: GroupId = GROUPS[1];
@@ -88,12 +93,15 @@ impl Simulation {
         }
         let Some(voters) = self.splitting.voters.clone() else {
             if self.now == self.splitting.from
-                && let Some(aim) = self.aims.get_mut(&PARENT)
+                && let Some(target) = self.targets.get_mut(&PARENT)
             {
-                aim.learners.clear();
+                target.learners.clear();
             }
             if self.settled_leader(PARENT).is_some() {
-                self.splitting.voters = self.aims.get(&PARENT).map(|aim| aim.voters.clone());
+                self.splitting.voters = self
+                    .targets
+                    .get(&PARENT)
+                    .map(|target| target.voters.clone());
             }
             return;
         };
@@ -119,20 +127,21 @@ impl Simulation {
 
     fn name_parts(&mut self, voters: &[NodeId]) {
         self.splitting.named = true;
-        self.aims.remove(&PARENT);
+        self.targets.remove(&PARENT);
         for part in PARTS {
-            let aim = Aim {
+            let target = TargetConfig {
                 voters: voters.to_vec(),
-                ..Aim::default()
+                ..TargetConfig::default()
             };
-            self.aims.insert(part, aim);
+            self.targets.insert(part, target);
         }
         for node in &mut self.nodes {
             node.hears_at = self.now + self.rng.random_range(0..NEWS_MAX);
         }
     }
 
-    /// Whoever leads the parent, and has applied all that was before, has its log say that it is split.
+    /// Whoever leads the parent, and has applied all that was before, has its log say that it is
+    /// split.
     fn propose_split(&mut self) {
         let at = self.rng.random_range(0..self.nodes.len());
         let now = self.now;
@@ -166,7 +175,7 @@ impl Simulation {
             return;
         };
         if let Some(parent) = self.nodes[at].machines.get_mut(&PARENT) {
-            parent.cut = Some(Begin::With(voters));
+            parent.cut = Some(InitialState::Bootstrap(voters));
         }
         for part in PARTS {
             // A crash may come before the first part is made, or between the two.
@@ -180,7 +189,8 @@ impl Simulation {
         }
     }
 
-    /// A node hears that the catalog names the parts: those that it has not made are filled by others.
+    /// A node hears that the catalog names the parts: those that it has not made are filled by
+    /// others.
     fn hear_of_parts(&mut self, at: usize) {
         let now = self.now;
         let node = &mut self.nodes[at];
@@ -201,7 +211,7 @@ impl Simulation {
         node.fetches.retain(|fetch| fetch.group != PARENT);
         node.waiting.retain(|waiting| waiting.group != PARENT);
         replicas.remove(PARENT);
-        let records = vec![(PARENT, Record::Remove)];
+        let records = vec![(PARENT, LogRecord::Remove)];
         let _ = node.disk.write(LogBatch { records }, Durability::Synced);
         if !node.open_parts() {
             self.crash(at);

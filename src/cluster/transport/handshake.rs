@@ -1,5 +1,6 @@
-//! How two nodes prove to each other that they know the cluster's key, without sending it: both send a random number and answer the other's with an HMAC over
-//! the whole conversation. No socket and no random source in here.
+//! Mutual authentication of two nodes: each proves that it knows the cluster's key without sending
+//! it. Both send a nonce and answer the other's with an HMAC over the whole conversation. Pure: no
+//! socket and no random source.
 //!
 //! ```text
 //! dialing                                  accepting
@@ -15,12 +16,12 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::NodeId;
+use crate::cluster::NodeId;
 
-/// Stands for a node that has no number yet, and for whoever answers it.
-pub const ANYBODY: NodeId = 0;
+/// The id of a node that has none yet, and of the node that it dials.
+pub const UNKNOWN_NODE: NodeId = 0;
 pub const NONCE_BYTES: usize = 32;
-/// A key that nobody can guess has at least so many bytes.
+/// The shortest key that is accepted.
 pub const KEY_BYTES_MIN: usize = 32;
 
 pub type Nonce = [u8; NONCE_BYTES];
@@ -31,7 +32,7 @@ type Secret = [u8; 32];
 pub struct ClusterKey(Secret);
 
 impl ClusterKey {
-    /// From the contents of a key file.
+    /// Makes a key of the contents of a key file; `None` if they are too short.
     pub fn new(secret: &[u8]) -> Option<Self> {
         (secret.len() >= KEY_BYTES_MIN).then(|| Self(Sha256::digest(secret).into()))
     }
@@ -53,14 +54,14 @@ impl fmt::Debug for ClusterKey {
     }
 }
 
-/// The id of a cluster of that name.
+/// Returns the id of the cluster of that name.
 pub fn cluster_id(name: &str) -> u64 {
     let digest: Secret = Sha256::digest(name).into();
     let (id, _) = digest.split_first_chunk().expect("a digest has 32 bytes");
     u64::from_be_bytes(*id)
 }
 
-/// Who a node is.
+/// The identity of a node.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub cluster: u64,
@@ -84,7 +85,7 @@ pub struct Challenge {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Proof(Secret);
 
-/// What both sides have when they trust each other: the other's name, and a key for each direction.
+/// What both sides have after the handshake: the id of the peer, and a key for each direction.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Session {
     pub peer: NodeId,
@@ -93,14 +94,14 @@ pub struct Session {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Distrust {
-    /// It is not who it should be, or takes us for another.
+pub enum AuthError {
+    /// The peer is another node than expected, or takes this node for another.
     Misdirected { from: NodeId, to: NodeId },
-    /// It does not know the key.
+    /// The peer does not know the key.
     Proof,
 }
 
-impl fmt::Display for Distrust {
+impl fmt::Display for AuthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Misdirected { from, to } => {
@@ -111,7 +112,7 @@ impl fmt::Display for Distrust {
     }
 }
 
-impl std::error::Error for Distrust {}
+impl std::error::Error for AuthError {}
 
 /// The side that opened the connection.
 pub struct Dialing<'a> {
@@ -133,7 +134,7 @@ impl<'a> Dialing<'a> {
         (dialing, hello)
     }
 
-    pub fn finish(self, challenge: &Challenge) -> Result<(Proof, Session), Distrust> {
+    pub fn finish(self, challenge: &Challenge) -> Result<(Proof, Session), AuthError> {
         let key = &self.identity.key;
         let conversation = conversation(self.identity.cluster, &self.hello, &challenge.nonce);
         check(&key.derive("accepting", &conversation), &challenge.proof)?;
@@ -146,7 +147,7 @@ impl<'a> Dialing<'a> {
     }
 }
 
-/// The side that was called.
+/// The side that accepted the connection.
 pub struct Accepting<'a> {
     identity: &'a Identity,
     peer: NodeId,
@@ -158,11 +159,11 @@ impl<'a> Accepting<'a> {
         identity: &'a Identity,
         hello: &Hello,
         nonce: Nonce,
-    ) -> Result<(Self, Challenge), Distrust> {
+    ) -> Result<(Self, Challenge), AuthError> {
         let Hello { from, to, .. } = *hello;
-        let wants_in = from == ANYBODY && to == ANYBODY;
-        if !wants_in && (to != identity.node || from == identity.node) {
-            return Err(Distrust::Misdirected { from, to });
+        let is_join = from == UNKNOWN_NODE && to == UNKNOWN_NODE;
+        if !is_join && (to != identity.node || from == identity.node) {
+            return Err(AuthError::Misdirected { from, to });
         }
         let conversation = conversation(identity.cluster, hello, &nonce);
         let proof = identity.key.derive("accepting", &conversation);
@@ -174,7 +175,7 @@ impl<'a> Accepting<'a> {
         Ok((accepting, Challenge { nonce, proof }))
     }
 
-    pub fn finish(self, proof: &Proof) -> Result<Session, Distrust> {
+    pub fn finish(self, proof: &Proof) -> Result<Session, AuthError> {
         let key = &self.identity.key;
         check(&key.derive("dialing", &self.conversation), &proof.0)?;
         Ok(Session {
@@ -191,11 +192,11 @@ fn conversation(cluster: u64, hello: &Hello, answer: &Nonce) -> Vec<u8> {
     [numbers.as_slice(), nonce, answer].concat()
 }
 
-fn check(expected: &Secret, given: &Secret) -> Result<(), Distrust> {
+fn check(expected: &Secret, given: &Secret) -> Result<(), AuthError> {
     if bool::from(expected.ct_eq(given)) {
         Ok(())
     } else {
-        Err(Distrust::Proof)
+        Err(AuthError::Proof)
     }
 }
 
@@ -228,7 +229,7 @@ mod tests {
         let (one, stranger) = (node(1, 9), node(2, 8));
         let (dialing, hello) = Dialing::begin(&one, 2, [1; 32]);
         let (_, challenge) = Accepting::begin(&stranger, &hello, [2; 32]).unwrap();
-        assert_eq!(dialing.finish(&challenge).err(), Some(Distrust::Proof));
+        assert_eq!(dialing.finish(&challenge).err(), Some(AuthError::Proof));
 
         let two = node(2, 9);
         let (_, hello) = Dialing::begin(&one, 2, [1; 32]);
@@ -236,7 +237,7 @@ mod tests {
         // All that an eavesdropper has heard is of no use as an answer.
         for guess in [challenge.proof, [0; 32]] {
             let (again, _) = Accepting::begin(&two, &hello, [2; 32]).unwrap();
-            assert_eq!(again.finish(&Proof(guess)).err(), Some(Distrust::Proof));
+            assert_eq!(again.finish(&Proof(guess)).err(), Some(AuthError::Proof));
         }
         drop(accepting);
     }
@@ -248,28 +249,28 @@ mod tests {
         let (_, challenge) = Accepting::begin(&two, &hello, [2; 32]).unwrap();
         let (proof, _) = dialing.finish(&challenge).unwrap();
         let (replayed, _) = Accepting::begin(&two, &hello, [3; 32]).unwrap();
-        assert_eq!(replayed.finish(&proof).err(), Some(Distrust::Proof));
+        assert_eq!(replayed.finish(&proof).err(), Some(AuthError::Proof));
     }
 
     #[test]
-    fn a_call_for_somebody_else_is_refused() {
+    fn a_connection_for_another_node_is_refused() {
         let (one, two) = (node(1, 9), node(2, 9));
         let (_, hello) = Dialing::begin(&one, 3, [1; 32]);
         let refused = Accepting::begin(&two, &hello, [2; 32]).err();
-        assert_eq!(refused, Some(Distrust::Misdirected { from: 1, to: 3 }));
+        assert_eq!(refused, Some(AuthError::Misdirected { from: 1, to: 3 }));
     }
 
     #[test]
-    fn who_has_no_number_yet_speaks_to_anybody_and_proves_the_key_all_the_same() {
-        let (joins, two) = (node(ANYBODY, 9), node(2, 9));
-        let (dialing, hello) = Dialing::begin(&joins, ANYBODY, [1; 32]);
+    fn a_node_without_an_id_proves_the_key_to_any_node() {
+        let (joins, two) = (node(UNKNOWN_NODE, 9), node(2, 9));
+        let (dialing, hello) = Dialing::begin(&joins, UNKNOWN_NODE, [1; 32]);
         let (accepting, challenge) = Accepting::begin(&two, &hello, [2; 32]).unwrap();
         let (proof, _) = dialing.finish(&challenge).unwrap();
-        assert_eq!(accepting.finish(&proof).unwrap().peer, ANYBODY);
-        let stranger = node(ANYBODY, 8);
-        let (dialing, hello) = Dialing::begin(&stranger, ANYBODY, [1; 32]);
+        assert_eq!(accepting.finish(&proof).unwrap().peer, UNKNOWN_NODE);
+        let stranger = node(UNKNOWN_NODE, 8);
+        let (dialing, hello) = Dialing::begin(&stranger, UNKNOWN_NODE, [1; 32]);
         let (_, challenge) = Accepting::begin(&two, &hello, [2; 32]).unwrap();
-        assert_eq!(dialing.finish(&challenge).err(), Some(Distrust::Proof));
+        assert_eq!(dialing.finish(&challenge).err(), Some(AuthError::Proof));
         let (_, hello) = Dialing::begin(&joins, 3, [1; 32]);
         assert!(Accepting::begin(&two, &hello, [2; 32]).is_err());
     }

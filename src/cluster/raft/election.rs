@@ -1,22 +1,25 @@
-//! When a replica stands for election. Every replica of a group has its own turn, so that no two stand at the same time, and nothing is left to chance.
+//! When a replica campaigns. The replicas of a group take turns, so no two campaign at the same
+//! time and nothing is random.
 
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
-use super::{GroupId, NodeId};
+use crate::cluster::{GroupId, NodeId};
 
 /// Ticks for which a replica that hears from its leader votes for nobody else.
 pub const LEASE_TICKS: usize = 20;
-/// Ticks of silence after which the first in turn stands: by then the others have missed the leader, too.
+/// Ticks without a heartbeat after which the first replica campaigns. By then the others have
+/// missed the leader, too.
 const SILENCE_TICKS: usize = LEASE_TICKS + 4;
-/// Ticks between two turns: time to be elected in.
+/// Ticks between two turns: enough for an election.
 const TURN_TICKS: usize = 5;
 /// Replicas beyond this one share the last turn.
 const TURNS_MAX: usize = 9;
-/// A replica stands before this many ticks.
+/// All election timeouts are below this.
 pub const TICKS_MAX: usize = SILENCE_TICKS + TURNS_MAX * TURN_TICKS + 1;
 
-/// The place of a replica among those that may stand in a term; `without` is known to be gone. Turns change from term to term and from group to group: whoever
-/// cannot win does not stand first for ever, and the groups of a node that dies spread over the others.
+/// Returns the turn of a replica in a term; `without` is a voter that is known to be gone. Turns
+/// change with the term and the group: a replica that cannot win is not first for ever, and the
+/// groups of a node that dies spread over the others.
 fn turn(
     group: GroupId,
     term: u64,
@@ -26,23 +29,24 @@ fn turn(
 ) -> usize {
     let count = voters.len().max(1) as u64;
     let first = hash(&(group, term)) % count;
-    let place = |at: usize| (at as u64 + first) % count;
+    let rank = |at: usize| (at as u64 + first) % count;
     let own = voters.iter().position(|voter| *voter == node);
-    let own = own.map_or(count, place);
+    let own = own.map_or(count, rank);
     let before = voters
         .iter()
         .enumerate()
-        .filter(|(at, voter)| place(*at) < own && Some(**voter) != without);
+        .filter(|(at, voter)| rank(*at) < own && Some(**voter) != without);
     before.count().min(TURNS_MAX)
 }
 
-/// Ticks of silence after which a replica stands.
-pub fn wait(group: GroupId, term: u64, node: NodeId, voters: &[NodeId]) -> usize {
+/// Returns the election timeout: ticks without a heartbeat after which a replica campaigns.
+pub fn timeout(group: GroupId, term: u64, node: NodeId, voters: &[NodeId]) -> usize {
     SILENCE_TICKS + turn(group, term, node, voters, None) * TURN_TICKS
 }
 
-/// Ticks after which a replica stands whose connection to the leader broke: a process that was killed is missed at once.
-pub fn wait_without(
+/// Returns the election timeout after the connection to the leader broke: a process that was killed
+/// is replaced at once.
+pub fn timeout_without(
     group: GroupId,
     term: u64,
     node: NodeId,
@@ -52,12 +56,12 @@ pub fn wait_without(
     1 + turn(group, term, node, voters, Some(leader)) * TURN_TICKS
 }
 
-/// Ticks after which it stands again: everybody else has had a turn.
-pub fn wait_again(voters: &[NodeId]) -> usize {
+/// Returns the ticks after which a replica campaigns again: all others have had a turn.
+pub fn retry_timeout(voters: &[NodeId]) -> usize {
     voters.len().clamp(2, TURNS_MAX) * TURN_TICKS
 }
 
-/// The same everywhere and always, which the standard map's hash is not.
+/// Hashes a value the same way on every node, which the standard map's hash does not.
 fn hash(value: &impl std::hash::Hash) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
@@ -69,28 +73,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_replicas_of_a_group_stand_at_the_same_time() {
+    fn no_two_replicas_of_a_group_campaign_at_the_same_time() {
         for voters in [vec![1, 2, 3], vec![2, 5, 7, 8, 9]] {
             for (container, term) in (0..50).flat_map(|one| (0..20).map(move |two| (one, two))) {
                 let group = GroupId {
                     container,
                     range: 0,
                 };
-                let waits = voters.iter().map(|node| wait(group, term, *node, &voters));
-                let waits: BTreeSet<usize> = waits.collect();
-                assert_eq!(waits.len(), voters.len());
+                let timeouts = voters
+                    .iter()
+                    .map(|node| timeout(group, term, *node, &voters));
+                let timeouts: BTreeSet<usize> = timeouts.collect();
+                assert_eq!(timeouts.len(), voters.len());
                 assert!(
-                    waits
+                    timeouts
                         .iter()
-                        .all(|wait| (LEASE_TICKS..TICKS_MAX).contains(wait))
+                        .all(|ticks| (LEASE_TICKS..TICKS_MAX).contains(ticks))
                 );
                 let gone = voters[0];
                 let early = voters[1..]
                     .iter()
-                    .map(|node| wait_without(group, term, *node, &voters, gone));
+                    .map(|node| timeout_without(group, term, *node, &voters, gone));
                 let early: BTreeSet<usize> = early.collect();
                 assert_eq!(early.len(), voters.len() - 1);
-                assert_eq!(early.first(), Some(&1), "somebody stands at once");
+                assert_eq!(early.first(), Some(&1), "one campaigns at once");
             }
         }
     }
@@ -103,8 +109,8 @@ mod tests {
                 container,
                 range: 0,
             };
-            let waits = [2, 3].map(|node| wait_without(group, 4, node, &voters, 1));
-            usize::from(waits[0] < waits[1])
+            let timeouts = [2, 3].map(|node| timeout_without(group, 4, node, &voters, 1));
+            usize::from(timeouts[0] < timeouts[1])
         });
         let second: usize = firsts.sum();
         assert!((100..200).contains(&second), "node 2 takes {second} of 300");

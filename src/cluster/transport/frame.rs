@@ -5,11 +5,12 @@
 //! | 4 | length of what follows |
 //! | 1 | version of the protocol |
 //! | 8 | id of the cluster |
-//! | 16 | seal: the beginning of an HMAC-SHA-256 over the frame's number on its connection and the body |
+//! | 16 | seal: truncated HMAC-SHA-256 over the frame's number on its connection and the body |
 //! | rest | body, MessagePack |
 //!
-//! Until both sides have proved that they know the cluster's key, frames are sealed with a key that everybody can work out, so that the seal is a checksum. After that
-//! each direction of a connection has a key of its own: nobody else can put a frame into it, take one out or send one again.
+//! Until both sides have proved that they know the cluster's key, the key of the seal is public, so
+//! that the seal is a checksum. After that each direction of a connection has a key of its own: no
+//! third party can insert, drop or replay a frame.
 
 use std::fmt;
 
@@ -17,12 +18,12 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 
-/// Goes up when nodes of two versions would misunderstand each other.
+use crate::cluster::FRAME_BYTES_MAX;
+
+/// Increases with every incompatible change.
 pub const PROTOCOL_VERSION: u8 = 4;
-/// A batch of items of the largest size, with what the index makes of them.
-pub const FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Before the other side has proved who it is, it gets little room.
-pub const GREETING_BYTES_MAX: usize = 1024;
+/// The longest frame of a peer that is not authenticated yet.
+pub const HANDSHAKE_BYTES_MAX: usize = 1024;
 /// Bytes that give the length.
 pub const LENGTH_BYTES: usize = 4;
 
@@ -32,9 +33,9 @@ const SEAL_AT: usize = 9;
 const SEAL_BYTES: usize = 16;
 const BODY_AT: usize = SEAL_AT + SEAL_BYTES;
 
-/// Why a frame was refused; the connection it came from is closed.
+/// Why a frame was refused. Its connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum FrameError {
     TooLong(usize),
     TooShort(usize),
     Version(u8),
@@ -44,7 +45,7 @@ pub enum Refused {
     Foreign(&'static str),
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooLong(bytes) => write!(f, "a frame of {bytes} bytes is too long"),
@@ -66,7 +67,7 @@ impl fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for FrameError {}
 
 type Seal = Hmac<Sha256>;
 
@@ -89,12 +90,12 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// For the greeting, when nothing is proved yet.
-    pub fn greeting(cluster: u64) -> Self {
-        Self::with(cluster, &cluster.to_be_bytes(), GREETING_BYTES_MAX)
+    /// Returns the codec of the handshake, when neither side is authenticated yet.
+    pub fn handshake(cluster: u64) -> Self {
+        Self::with(cluster, &cluster.to_be_bytes(), HANDSHAKE_BYTES_MAX)
     }
 
-    /// For all that follows.
+    /// Returns the codec of an authenticated connection.
     pub fn session(cluster: u64, key: &[u8; 32]) -> Self {
         Self::with(cluster, key, FRAME_BYTES_MAX)
     }
@@ -108,11 +109,11 @@ impl Sealed {
         }
     }
 
-    /// Adds the frame of a body to what is to be sent.
-    pub fn seal(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), Refused> {
+    /// Appends the frame of a body.
+    pub fn seal(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<(), FrameError> {
         let length = BODY_AT + body.len();
         if length > self.bytes_max {
-            return Err(Refused::TooLong(length));
+            return Err(FrameError::TooLong(length));
         }
         let seal = self.next_seal(body);
         // Checked above: it fits into 32 bits.
@@ -124,38 +125,39 @@ impl Sealed {
         Ok(())
     }
 
-    /// How many bytes follow the length, before any room is made for them.
-    pub fn length(&self, length: [u8; LENGTH_BYTES]) -> Result<usize, Refused> {
+    /// Returns how many bytes follow the length. Refuses a length over the bound before any memory
+    /// is allocated.
+    pub fn length(&self, length: [u8; LENGTH_BYTES]) -> Result<usize, FrameError> {
         if let Some(protocol) = foreign(length) {
-            return Err(Refused::Foreign(protocol));
+            return Err(FrameError::Foreign(protocol));
         }
         let length = u32::from_be_bytes(length) as usize;
         if length > self.bytes_max {
-            return Err(Refused::TooLong(length));
+            return Err(FrameError::TooLong(length));
         }
         if length < BODY_AT {
-            return Err(Refused::TooShort(length));
+            return Err(FrameError::TooShort(length));
         }
         Ok(length)
     }
 
-    /// The body of a frame, given without its length.
-    pub fn open<'a>(&mut self, frame: &'a [u8]) -> Result<&'a [u8], Refused> {
+    /// Returns the body of a frame, given without its length.
+    pub fn open<'a>(&mut self, frame: &'a [u8]) -> Result<&'a [u8], FrameError> {
         let (head, body) = frame
             .split_first_chunk::<BODY_AT>()
-            .ok_or(Refused::TooShort(frame.len()))?;
+            .ok_or(FrameError::TooShort(frame.len()))?;
         if head[VERSION_AT] != PROTOCOL_VERSION {
-            return Err(Refused::Version(head[VERSION_AT]));
+            return Err(FrameError::Version(head[VERSION_AT]));
         }
         let mut cluster = [0; SEAL_AT - CLUSTER_AT];
         cluster.copy_from_slice(&head[CLUSTER_AT..SEAL_AT]);
         let cluster = u64::from_be_bytes(cluster);
         if cluster != self.cluster {
-            return Err(Refused::Cluster(cluster));
+            return Err(FrameError::Cluster(cluster));
         }
         let expected = self.next_seal(body);
         if !bool::from(expected.as_slice().ct_eq(&head[SEAL_AT..])) {
-            return Err(Refused::Seal);
+            return Err(FrameError::Seal);
         }
         Ok(body)
     }
@@ -192,11 +194,13 @@ mod tests {
     }
 
     /// What a receiver that expects its first frame makes of these bytes.
-    fn open(bytes: &[u8]) -> Result<Vec<u8>, Refused> {
+    fn open(bytes: &[u8]) -> Result<Vec<u8>, FrameError> {
         let mut receiver = session();
         let (length, frame) = bytes.split_first_chunk::<LENGTH_BYTES>().unwrap();
         let length = receiver.length(*length)?;
-        let frame = frame.get(..length).ok_or(Refused::TooShort(frame.len()))?;
+        let frame = frame
+            .get(..length)
+            .ok_or(FrameError::TooShort(frame.len()))?;
         receiver.open(frame).map(<[u8]>::to_vec)
     }
 
@@ -239,43 +243,51 @@ mod tests {
         sender.seal(b"first", &mut first).unwrap();
         sender.seal(b"second", &mut second).unwrap();
         assert_eq!(receiver.open(&first[LENGTH_BYTES..]), Ok(&b"first"[..]));
-        assert_eq!(receiver.open(&first[LENGTH_BYTES..]), Err(Refused::Seal));
-        assert_eq!(session().open(&second[LENGTH_BYTES..]), Err(Refused::Seal));
+        assert_eq!(receiver.open(&first[LENGTH_BYTES..]), Err(FrameError::Seal));
+        assert_eq!(
+            session().open(&second[LENGTH_BYTES..]),
+            Err(FrameError::Seal)
+        );
     }
 
     #[test]
     fn refusals_say_what_is_wrong() {
         let mut bytes = sealed(b"x");
         bytes[LENGTH_BYTES] = 9;
-        assert_eq!(open(&bytes), Err(Refused::Version(9)));
+        assert_eq!(open(&bytes), Err(FrameError::Version(9)));
         let mut bytes = sealed(b"x");
         bytes[LENGTH_BYTES + CLUSTER_AT] = 0xff;
-        assert_eq!(open(&bytes), Err(Refused::Cluster(0xff23_4567_89ab_cdef)));
+        assert_eq!(
+            open(&bytes),
+            Err(FrameError::Cluster(0xff23_4567_89ab_cdef))
+        );
         let length = u32::try_from(FRAME_BYTES_MAX + 1).unwrap().to_be_bytes();
         assert_eq!(
             session().length(length),
-            Err(Refused::TooLong(FRAME_BYTES_MAX + 1))
+            Err(FrameError::TooLong(FRAME_BYTES_MAX + 1))
         );
-        assert_eq!(session().length([0; 4]), Err(Refused::TooShort(0)));
-        assert_eq!(session().length(*b"HTTP"), Err(Refused::Foreign("HTTP")));
+        assert_eq!(session().length([0; 4]), Err(FrameError::TooShort(0)));
+        assert_eq!(session().length(*b"HTTP"), Err(FrameError::Foreign("HTTP")));
         assert_eq!(
             session().length([21, 3, 3, 0]),
-            Err(Refused::Foreign("TLS"))
+            Err(FrameError::Foreign("TLS"))
         );
         let mut other = Sealed::session(CLUSTER, &[8; 32]);
         assert_eq!(
             other.open(&sealed(b"x")[LENGTH_BYTES..]),
-            Err(Refused::Seal)
+            Err(FrameError::Seal)
         );
     }
 
     #[test]
-    fn a_stranger_gets_little_room() {
-        let length = u32::try_from(GREETING_BYTES_MAX + 1).unwrap().to_be_bytes();
-        assert!(Sealed::greeting(CLUSTER).length(length).is_err());
+    fn an_unauthenticated_peer_gets_short_frames_only() {
+        let length = u32::try_from(HANDSHAKE_BYTES_MAX + 1)
+            .unwrap()
+            .to_be_bytes();
+        assert!(Sealed::handshake(CLUSTER).length(length).is_err());
         assert!(
-            Sealed::greeting(CLUSTER)
-                .seal(&[0; GREETING_BYTES_MAX], &mut Vec::new())
+            Sealed::handshake(CLUSTER)
+                .seal(&[0; HANDSHAKE_BYTES_MAX], &mut Vec::new())
                 .is_err()
         );
     }

@@ -1,4 +1,5 @@
-//! The logs of all groups of a node on disk, in one engine, so that one fsync is enough for all of them.
+//! The Raft logs of a node on disk: one engine for all groups, so that one fsync serves all of
+//! them.
 
 use std::{
     path::Path,
@@ -9,14 +10,17 @@ use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, HardState};
 
 use super::{
-    GroupId,
-    group_log::{Kept, LogBatch, LogDisk, Mark, Members, Record},
+    log_disk::{LogBatch, LogDisk, LogPosition, LogRecord, PersistedState},
+    membership::Members,
 };
-use crate::store::{
-    Batch, Engine, EngineError, SharedResources,
-    engine::Durability,
-    log_keys::{self, GroupBytes},
-    wal_check::Expected,
+use crate::{
+    cluster::GroupId,
+    store::{
+        Batch, Engine, EngineError, SharedResources,
+        engine::Durability,
+        log_keys::{self, GroupBytes},
+        wal_check::Expected,
+    },
 };
 
 pub struct LogStore(Engine);
@@ -26,7 +30,7 @@ impl LogStore {
         Engine::open(folder, shared).map(Self)
     }
 
-    /// Opens a log that is there, and has what is expected of it.
+    /// Opens an existing log. Fails if it lacks what is expected of it.
     pub fn open_existing(
         folder: &Path,
         shared: &SharedResources,
@@ -35,22 +39,22 @@ impl LogStore {
         Engine::open_existing(folder, shared, expected).map(Self)
     }
 
-    /// The last sequence number of the engine that is durable; it only goes up.
+    /// Returns the last durable sequence number of the engine, which never decreases.
     pub fn durable(&self) -> Arc<AtomicU64> {
         self.0.durable()
     }
 
-    /// Bytes of an unfinished record that a crash has left at the end of the WAL.
+    /// Returns the bytes of an unfinished record that a crash has left at the end of the WAL.
     pub fn torn_bytes(&self) -> u64 {
         self.0.torn_bytes()
     }
 
-    /// Hands all to the disk; nothing is written any more.
+    /// Flushes everything. Nothing may be written afterwards.
     pub fn seal(&self) -> Result<(), EngineError> {
         self.0.seal()
     }
 
-    fn last_entry(&self, group: GroupId) -> Result<Option<Mark>, EngineError> {
+    fn last_entry(&self, group: GroupId) -> Result<Option<LogPosition>, EngineError> {
         let bytes = group_bytes(group);
         let snapshot = self.0.snapshot();
         let end = log_keys::entry(&bytes, u64::MAX);
@@ -60,7 +64,7 @@ impl LogStore {
             return Ok(None);
         };
         let entry = decode(group, key, value)?;
-        Ok(Some(Mark {
+        Ok(Some(LogPosition {
             index: entry.index,
             term: entry.term,
         }))
@@ -68,15 +72,15 @@ impl LogStore {
 }
 
 impl LogDisk for LogStore {
-    fn load(&self, group: GroupId) -> Result<Option<Kept>, EngineError> {
+    fn load(&self, group: GroupId) -> Result<Option<PersistedState>, EngineError> {
         let bytes = group_bytes(group);
         let truncated = match self.0.get(&log_keys::truncated(&bytes))? {
             Some(value) => {
                 let [index, term] = log_keys::decode_numbers(&value)
                     .ok_or_else(|| damaged(group, "its beginning cannot be read"))?;
-                Mark { index, term }
+                LogPosition { index, term }
             }
-            None => Mark::default(),
+            None => LogPosition::default(),
         };
         let last = self.last_entry(group)?;
         let hard_state = self.0.get(&log_keys::hard_state(&bytes))?;
@@ -103,7 +107,7 @@ impl LogDisk for LogStore {
             }
             None => None,
         };
-        Ok(Some(Kept {
+        Ok(Some(PersistedState {
             applied,
             members,
             hard_state: HardState {
@@ -156,9 +160,9 @@ impl LogDisk for LogStore {
     }
 }
 
-fn record_into(group: &GroupBytes, record: Record, out: &mut Batch) {
+fn record_into(group: &GroupBytes, record: LogRecord, out: &mut Batch) {
     match record {
-        Record::Append { entries, last } => {
+        LogRecord::Append { entries, last } => {
             let mut next = 0;
             for entry in entries {
                 next = entry.index + 1;
@@ -174,7 +178,7 @@ fn record_into(group: &GroupBytes, record: Record, out: &mut Batch) {
                 );
             }
         }
-        Record::HardState(HardState {
+        LogRecord::HardState(HardState {
             term, vote, commit, ..
         }) => {
             out.put(
@@ -182,7 +186,7 @@ fn record_into(group: &GroupBytes, record: Record, out: &mut Batch) {
                 log_keys::encode_numbers([term, vote, commit]),
             );
         }
-        Record::Truncate { before, to } => {
+        LogRecord::Truncate { before, to } => {
             out.delete_range(
                 log_keys::entry(group, before.index),
                 log_keys::entry(group, to.index + 1),
@@ -192,22 +196,22 @@ fn record_into(group: &GroupBytes, record: Record, out: &mut Batch) {
                 log_keys::encode_numbers([to.index, to.term]),
             );
         }
-        Record::Applied(index) => {
+        LogRecord::Applied(index) => {
             out.put(log_keys::applied(group), log_keys::encode_numbers([index]));
         }
-        Record::Members(members) => {
+        LogRecord::Members(members) => {
             let value =
                 rmp_serde::to_vec(&members).expect("a struct of numbers has a MessagePack form");
             out.put(log_keys::members(group), value);
         }
-        Record::Restart { at, last } => {
+        LogRecord::Restart { at, last } => {
             out.delete_range(log_keys::entry(group, 0), log_keys::entry(group, last + 1));
             out.put(
                 log_keys::truncated(group),
                 log_keys::encode_numbers([at.index, at.term]),
             );
         }
-        Record::Remove => {
+        LogRecord::Remove => {
             out.delete(log_keys::members(group));
             out.delete_range(log_keys::entry(group, 0), log_keys::entry(group, u64::MAX));
             out.delete(log_keys::hard_state(group));

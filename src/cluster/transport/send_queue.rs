@@ -1,5 +1,8 @@
-//! What is to be sent over one connection. Whoever sends writes to the connection itself, as long as that takes it: to wake another thread for it would cost more than the
-//! write. What the connection does not take waits here, up to a bound, for the task that keeps the connection; so does what is put here to be written together with more.
+//! The send queue of one connection.
+//!
+//! A sender writes to the socket itself as long as that takes bytes: waking another thread would
+//! cost more than the write. What the socket does not take waits here, up to a bound, for the task
+//! of the connection. So do messages that are written together with others.
 
 use std::{
     io,
@@ -10,51 +13,52 @@ use std::{
 use tokio::{net::tcp::OwnedWriteHalf, sync::Notify, time::timeout};
 
 use super::{
-    frame::{FRAME_BYTES_MAX, Sealed},
-    links::{Ended, KEPT_BUFFER_BYTES_MAX, SILENCE_MAX},
-    parcel::Parcel,
+    frame::Sealed,
+    message::PeerMessage,
+    wire::{BUFFER_BYTES_KEPT_MAX, DisconnectReason, PEER_TIMEOUT},
 };
+use crate::cluster::FRAME_BYTES_MAX;
 
-/// Bytes that may wait for one node.
-const WAITING_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
-/// A node that has nothing to say says that it is there.
-const ALIVE_EVERY: Duration = Duration::from_secs(1);
+/// Bytes that may be queued for one node.
+const QUEUED_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
+/// An idle connection carries a heartbeat this often.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 
-pub struct Queue {
+pub struct SendQueue {
     writer: OwnedWriteHalf,
     sending: Mutex<Sending>,
-    /// Something waits that the connection did not take.
-    waiting: Notify,
-    /// Another connection is in the place of this one, or none.
+    /// Notified when the socket did not take all bytes.
+    backlog: Notify,
+    /// Notified when the connection is replaced or must end.
     pub closed: Notify,
 }
 
 struct Sending {
     sealing: Sealed,
-    /// Frames, of which so many bytes are sent.
+    /// Frames, of which `sent` bytes are sent.
     frames: Vec<u8>,
     sent: usize,
-    /// Whether there was something to say since somebody looked.
-    spoke: bool,
+    /// Whether a message was queued since the last heartbeat was due.
+    is_active: bool,
 }
 
 impl Sending {
-    /// What is sent counts no more for what waits; moving the rest pays when there is much of it.
-    fn forget_sent(&mut self) {
-        if self.sent > KEPT_BUFFER_BYTES_MAX {
+    /// Drops sent bytes. Moving the rest pays only when there are many of them.
+    fn drop_sent(&mut self) {
+        if self.sent > BUFFER_BYTES_KEPT_MAX {
             self.frames.drain(..self.sent);
             self.sent = 0;
         }
     }
 
-    /// Gives the connection what it takes. Whether nothing waits any more.
+    /// Writes what the socket takes. Returns whether nothing is left.
     fn write(&mut self, writer: &OwnedWriteHalf) -> io::Result<bool> {
         while let Some(rest) = self.frames.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match writer.try_write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(bytes) => self.sent += bytes,
                 Err(full) if full.kind() == io::ErrorKind::WouldBlock => {
-                    self.forget_sent();
+                    self.drop_sent();
                     return Ok(false);
                 }
                 Err(failure) => return Err(failure),
@@ -62,14 +66,14 @@ impl Sending {
         }
         self.sent = 0;
         self.frames.clear();
-        if self.frames.capacity() > KEPT_BUFFER_BYTES_MAX {
+        if self.frames.capacity() > BUFFER_BYTES_KEPT_MAX {
             self.frames = Vec::new();
         }
         Ok(true)
     }
 }
 
-impl Queue {
+impl SendQueue {
     pub fn new(writer: OwnedWriteHalf, sealing: Sealed) -> Self {
         Self {
             writer,
@@ -77,9 +81,9 @@ impl Queue {
                 sealing,
                 frames: Vec::new(),
                 sent: 0,
-                spoke: false,
+                is_active: false,
             }),
-            waiting: Notify::new(),
+            backlog: Notify::new(),
             closed: Notify::new(),
         }
     }
@@ -88,25 +92,25 @@ impl Queue {
         self.sending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a parcel behind those that wait. `false`: too much does. Somebody must flush it.
-    pub fn put(&self, parcel: &[u8]) -> bool {
+    /// Queues an encoded message, to be flushed. Returns `false` if the queue is full.
+    pub fn put(&self, message: &[u8]) -> bool {
         let mut sending = self.sending();
         let Sending {
             sealing, frames, ..
         } = &mut *sending;
-        if frames.len() + parcel.len() > WAITING_BYTES_MAX || sealing.seal(parcel, frames).is_err()
+        if frames.len() + message.len() > QUEUED_BYTES_MAX || sealing.seal(message, frames).is_err()
         {
             return false;
         }
-        sending.spoke = true;
+        sending.is_active = true;
         true
     }
 
-    /// Sends what waits.
+    /// Sends what is queued.
     pub fn flush(&self) {
-        // A failure shows itself to whoever keeps the connection, too.
+        // The task of the connection meets a failure, too.
         if !self.write().unwrap_or(false) {
-            self.waiting.notify_one();
+            self.backlog.notify_one();
         }
     }
 
@@ -114,13 +118,14 @@ impl Queue {
         self.sending().write(&self.writer)
     }
 
-    /// Sends what waits, and signs of life, until something is wrong.
-    pub async fn keep_sending(&self) -> Ended {
+    /// Sends what is queued, and heartbeats, until the connection fails.
+    pub async fn keep_sending(&self) -> DisconnectReason {
         loop {
-            if timeout(ALIVE_EVERY, self.waiting.notified()).await.is_err() {
-                let spoke = std::mem::take(&mut self.sending().spoke);
-                if !spoke {
-                    self.put(&Parcel::Alive.encode());
+            let backlog = timeout(HEARTBEAT_INTERVAL, self.backlog.notified());
+            if backlog.await.is_err() {
+                let is_active = std::mem::take(&mut self.sending().is_active);
+                if !is_active {
+                    self.put(&PeerMessage::Heartbeat.encode());
                 }
             }
             loop {
@@ -129,7 +134,7 @@ impl Queue {
                     Ok(false) => {}
                     Err(failure) => return failure.into(),
                 }
-                match timeout(SILENCE_MAX, self.writer.writable()).await {
+                match timeout(PEER_TIMEOUT, self.writer.writable()).await {
                     Ok(Ok(())) => {}
                     Ok(Err(failure)) => return failure.into(),
                     Err(silence) => return silence.into(),

@@ -1,47 +1,62 @@
-//! What frames carry: the messages of Raft groups in a form of our own, apart from the types of the Raft library.
+//! The messages between nodes. Raft messages have a form of our own, apart from the types of
+//! raft-rs.
 
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType, Snapshot};
 use serde::{Deserialize, Serialize};
 
-use super::{GroupId, shared_time::Times};
+use crate::cluster::{FRAME_BYTES_MAX, GroupId, time::shared_time::TimeSync};
 
+/// The longest message whose frame is not too long.
+pub const MESSAGE_BYTES_MAX: usize = FRAME_BYTES_MAX - 1024;
+
+/// Answers a request by calling back once.
+pub type Reply = Box<dyn FnOnce(Bytes) + Send>;
+
+/// A message between nodes. Variants keep their names on the wire.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Parcel {
-    /// Messages of Raft groups, in order, and what the sender knows of the time.
-    Raft(Times, Vec<Letter>),
-    /// Something that the other node is asked to do, with a number that its answer carries.
-    Question(u64, Question),
-    Answer(u64, Bytes),
-    /// The sender is there.
-    Alive,
+pub enum PeerMessage {
+    /// Messages of Raft groups, in order, with the sender's time.
+    Raft(TimeSync, Vec<RaftMessage>),
+    /// A request with an id that its response carries.
+    #[serde(rename = "Question")]
+    Request(u64, PeerRequest),
+    #[serde(rename = "Answer")]
+    Response(u64, Bytes),
+    /// Keeps an idle connection open.
+    #[serde(rename = "Alive")]
+    Heartbeat,
 }
 
-/// What one node asks another.
+/// A request of one node to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Question {
-    /// A request of a client, which the gateway answers.
-    Request(Bytes),
-    /// A piece of a snapshot.
-    Snapshot(Piece),
-    /// Who the members of its groups are.
+pub enum PeerRequest {
+    /// A request to the gateway: one of a client that is forwarded, or one of a coordinator.
+    #[serde(rename = "Request")]
+    Gateway(Bytes),
+    /// A chunk of a snapshot.
+    #[serde(rename = "Snapshot")]
+    SnapshotChunk(SnapshotChunk),
+    /// The members of the node's groups.
     Members,
-    /// An order of the operator, for the node that leads the catalog.
+    /// An order of the operator, for the leader of the catalog.
     Order(Bytes),
-    /// Whether the cluster has been begun, as far as the node knows: whether there is anything in its catalog's log.
-    Begun,
+    /// Whether the cluster is bootstrapped, as far as the node knows: whether there is anything in
+    /// its catalog's log.
+    #[serde(rename = "Begun")]
+    IsBootstrapped,
 }
 
-/// A piece of a copy that a node offers.
+/// A chunk of a snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Piece {
+pub struct SnapshotChunk {
     pub group: GroupId,
     pub id: u64,
-    /// A file and the place in it; `None`: the list of all files.
+    /// A file and the offset in it; `None`: the list of all files.
     pub file: Option<(String, u64)>,
 }
 
-impl Parcel {
+impl PeerMessage {
     pub fn encode(&self) -> Vec<u8> {
         rmp_serde::to_vec(self).expect("a struct of numbers and bytes has a MessagePack form")
     }
@@ -51,9 +66,9 @@ impl Parcel {
     }
 }
 
-/// A message of one group.
+/// A message of one Raft group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Letter {
+pub struct RaftMessage {
     pub group: GroupId,
     kind: u8,
     from: u64,
@@ -61,18 +76,18 @@ pub struct Letter {
     term: u64,
     log_term: u64,
     index: u64,
-    entries: Vec<LetterEntry>,
+    entries: Vec<WireEntry>,
     commit: u64,
     commit_term: u64,
     reject: bool,
     reject_hint: u64,
     context: Bytes,
     priority: i64,
-    snapshot: Option<LetterSnapshot>,
+    snapshot: Option<WireSnapshot>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct LetterSnapshot {
+struct WireSnapshot {
     index: u64,
     term: u64,
     voters: Vec<u64>,
@@ -80,7 +95,7 @@ struct LetterSnapshot {
     data: Bytes,
 }
 
-impl LetterSnapshot {
+impl WireSnapshot {
     fn new(snapshot: &Snapshot) -> Option<Self> {
         let metadata = snapshot.get_metadata();
         let members = metadata.get_conf_state();
@@ -111,7 +126,7 @@ impl LetterSnapshot {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct LetterEntry {
+struct WireEntry {
     changes_members: bool,
     term: u64,
     index: u64,
@@ -119,10 +134,10 @@ struct LetterEntry {
     context: Bytes,
 }
 
-impl Letter {
+impl RaftMessage {
     pub fn new(group: GroupId, message: Message) -> Self {
         let kind = message.get_msg_type() as u8;
-        let snapshot = LetterSnapshot::new(message.get_snapshot());
+        let snapshot = WireSnapshot::new(message.get_snapshot());
         let Message {
             to,
             from,
@@ -138,7 +153,7 @@ impl Letter {
             priority,
             ..
         } = message;
-        let entries = entries.into_iter().map(|entry| LetterEntry {
+        let entries = entries.into_iter().map(|entry| WireEntry {
             changes_members: entry.get_entry_type() != EntryType::EntryNormal,
             term: entry.term,
             index: entry.index,
@@ -164,7 +179,7 @@ impl Letter {
         }
     }
 
-    /// About how many bytes it takes.
+    /// Returns its approximate size in bytes.
     pub fn bytes(&self) -> usize {
         const OVERHEAD_BYTES: usize = 64;
         let entries = self.entries.iter();
@@ -174,10 +189,11 @@ impl Letter {
                 .sum::<usize>()
     }
 
-    /// The message for the Raft library; `None` when its kind is not known, or not one that comes from another node.
+    /// Returns the message for raft-rs; `None` if its kind is unknown, or is not sent between
+    /// nodes.
     pub fn open(self) -> Option<(GroupId, Message)> {
         let kind = KINDS.into_iter().find(|kind| *kind as u8 == self.kind)?;
-        // The Raft library relies on it.
+        // raft-rs relies on it.
         if kind == MessageType::MsgReadIndex && self.entries.len() != 1 {
             return None;
         }
@@ -194,17 +210,17 @@ impl Letter {
         message.reject_hint = self.reject_hint;
         message.context = self.context;
         message.priority = self.priority;
-        let entries = self.entries.into_iter().map(|letter| {
+        let entries = self.entries.into_iter().map(|wire| {
             let mut entry = Entry::default();
-            entry.set_entry_type(if letter.changes_members {
+            entry.set_entry_type(if wire.changes_members {
                 EntryType::EntryConfChange
             } else {
                 EntryType::EntryNormal
             });
-            entry.term = letter.term;
-            entry.index = letter.index;
-            entry.data = letter.data;
-            entry.context = letter.context;
+            entry.term = wire.term;
+            entry.index = wire.index;
+            entry.data = wire.data;
+            entry.context = wire.context;
             entry
         });
         message.entries = entries.collect::<Vec<_>>().into();
@@ -215,8 +231,9 @@ impl Letter {
     }
 }
 
-/// What nodes say to each other; everything else a group says to itself only. Of what the library tells itself, two are said between nodes too, in a sense of our own:
-/// see [`super::group::Group::step`].
+/// Messages that nodes send each other; raft-rs uses all others inside a node only.
+/// `MsgUnreachable` and `MsgSnapStatus` have a meaning of our own: see
+/// [`crate::cluster::raft::group::Group::step`].
 const KINDS: [MessageType; 14] = [
     MessageType::MsgSnapshot,
     MessageType::MsgSnapStatus,
@@ -239,12 +256,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cluster::{ENTRY_BYTES_MAX, links::PARCEL_BYTES_MAX};
+    use crate::cluster::{ENTRY_BYTES_MAX, time::shared_time::SharedTime};
 
-    fn times() -> Times {
-        let mut time = crate::cluster::shared_time::SharedTime::new(1, None);
+    fn sync() -> TimeSync {
+        let mut time = SharedTime::new(1, None);
         time.set_groups([(GroupId::META, vec![1])].into());
-        time.tell(2, 5, 1_000)
+        time.outgoing(2, 5, 1_000)
     }
 
     fn sample() -> Message {
@@ -292,11 +309,11 @@ mod tests {
             container: 7 << 32 | 1,
             range: 3,
         };
-        let parcel = Parcel::Raft(times(), vec![Letter::new(group, sample())]);
-        let Parcel::Raft(_, letters) = Parcel::decode(&parcel.encode()).unwrap() else {
-            panic!("another kind of parcel");
+        let encoded = PeerMessage::Raft(sync(), vec![RaftMessage::new(group, sample())]);
+        let PeerMessage::Raft(_, messages) = PeerMessage::decode(&encoded.encode()).unwrap() else {
+            panic!("another kind of message");
         };
-        let opened: Vec<_> = letters.into_iter().filter_map(Letter::open).collect();
+        let opened: Vec<_> = messages.into_iter().filter_map(RaftMessage::open).collect();
         assert_eq!(opened, [(group, sample())]);
     }
 
@@ -306,25 +323,30 @@ mod tests {
         let mut longest = message.entries[0].clone();
         longest.data = Bytes::from(vec![0xff; ENTRY_BYTES_MAX]);
         message.entries = vec![longest].into();
-        let letter = Letter::new(GroupId::META, message);
-        let parcel = Parcel::Raft(times(), vec![letter]).encode();
-        assert!(parcel.len() <= PARCEL_BYTES_MAX, "{}", parcel.len());
-        let answer = Parcel::Answer(u64::MAX, Bytes::from(vec![0xff; ENTRY_BYTES_MAX])).encode();
-        assert!(answer.len() <= PARCEL_BYTES_MAX, "{}", answer.len());
+        let raft_message = RaftMessage::new(GroupId::META, message);
+        let encoded = PeerMessage::Raft(sync(), vec![raft_message]).encode();
+        assert!(encoded.len() <= MESSAGE_BYTES_MAX, "{}", encoded.len());
+        let response =
+            PeerMessage::Response(u64::MAX, Bytes::from(vec![0xff; ENTRY_BYTES_MAX])).encode();
+        assert!(response.len() <= MESSAGE_BYTES_MAX, "{}", response.len());
     }
 
     #[test]
-    fn a_question_without_a_number_is_not_taken() {
+    fn a_read_index_request_without_an_entry_is_dropped() {
         let mut message = sample();
         message.set_msg_type(MessageType::MsgReadIndex);
         message.entries.truncate(1);
-        assert!(Letter::new(GroupId::META, message.clone()).open().is_some());
+        assert!(
+            RaftMessage::new(GroupId::META, message.clone())
+                .open()
+                .is_some()
+        );
         message.entries = Vec::new().into();
-        assert_eq!(Letter::new(GroupId::META, message).open(), None);
+        assert_eq!(RaftMessage::new(GroupId::META, message).open(), None);
     }
 
     #[test]
-    fn what_a_group_says_to_itself_is_not_taken_from_others() {
+    fn messages_inside_of_a_node_are_not_accepted_from_others() {
         for kind in [
             MessageType::MsgHup,
             MessageType::MsgBeat,
@@ -334,24 +356,24 @@ mod tests {
         ] {
             let mut message = sample();
             message.set_msg_type(kind);
-            let letter = Letter::new(GroupId::META, message);
-            assert_eq!(letter.open(), None, "{kind:?}");
+            let raft_message = RaftMessage::new(GroupId::META, message);
+            assert_eq!(raft_message.open(), None, "{kind:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn garbage_is_an_error_and_nothing_else(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Parcel::decode(&bytes);
+        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = PeerMessage::decode(&bytes);
         }
 
         #[test]
-        fn a_damaged_parcel_is_an_error_or_another_parcel(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
-            let mut bytes = Parcel::Raft(times(), vec![Letter::new(GroupId::META, sample())]).encode();
+        fn a_damaged_message_is_an_error_or_another_message(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+            let mut bytes = PeerMessage::Raft(sync(), vec![RaftMessage::new(GroupId::META, sample())]).encode();
             let at = at.index(bytes.len());
             bytes[at] = byte;
-            if let Ok(Parcel::Raft(_, letters)) = Parcel::decode(&bytes) {
-                letters.into_iter().for_each(|letter| drop(letter.open()));
+            if let Ok(PeerMessage::Raft(_, messages)) = PeerMessage::decode(&bytes) {
+                messages.into_iter().for_each(|message| drop(message.open()));
             }
         }
     }

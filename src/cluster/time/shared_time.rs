@@ -1,73 +1,81 @@
-//! The time that the nodes of a cluster agree on, for each group: whoever leads it next is never behind what an earlier leader has judged by.
+//! The time that the nodes of a cluster agree on, for each group. The time of a group's leader is
+//! never behind the time that an earlier leader has used.
 //!
-//! Each node tells the others what its wall clock says, and *wishes* for the middle of all of them, so that one clock that is wrong is outvoted. A node uses a time for
-//! a group when a majority of the group's voters has heard the wish for it, counting from the moment at which it knows that; from then on time runs on by itself. Whoever
-//! has heard a wish never wishes for less. A new leader has spoken with a majority, one of which has heard what the old one used; when its first entry is committed, a
-//! majority has heard what it wishes for since. Members change one at a time, so that majorities before and after a change have somebody in common, too.
+//! - Each node sends its wall clock with every message, and proposes the median of all clocks it
+//!   knows. So one wrong clock is outvoted.
+//! - A node uses a proposed time for a group once a quorum of the group's voters has acknowledged
+//!   it. From then on time advances with the node's monotonic clock.
+//! - Proposed times are monotonic: a node never proposes less than it has proposed or received.
+//! - Quorums intersect, so a new leader knows a time no earlier than any that its predecessor used.
+//!   Members change one at a time, so quorums before and after a change intersect, too.
 //!
-//! All times are milliseconds. An offset is what must be added to this node's monotonic clock. It knows no clock itself.
+//! All times are milliseconds. An offset is the difference to this node's monotonic clock. Pure:
+//! reads no clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{GroupId, NodeId};
+use crate::cluster::{GroupId, NodeId};
 
-/// What goes with everything that one node sends another.
+/// What one node tells another of the time, with every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Times {
+pub struct TimeSync {
     wall: i64,
-    /// Absent until the node has heard from a majority.
-    wish: Option<i64>,
-    /// The latest wish that the sender has heard from the receiver.
-    heard: Option<i64>,
+    /// Absent until the node has heard from a quorum.
+    proposed: Option<i64>,
+    /// The latest proposed time that the sender has received from the receiver.
+    acknowledged: Option<i64>,
 }
 
 /// The voters of each group that a node has a replica of.
 pub type Voters = BTreeMap<GroupId, Vec<NodeId>>;
 
 #[derive(Default)]
-struct Peer {
+struct PeerTime {
     /// Its wall clock, as an offset.
     wall: i64,
-    /// Its latest wish.
-    wished: Option<i64>,
-    /// Our latest wish that it is known to have heard, as an offset from the moment at which that was known.
-    heard: Option<i64>,
+    /// Its latest proposed time.
+    proposed: Option<i64>,
+    /// Our latest proposed time that it has acknowledged, as an offset from the moment at which
+    /// that was known.
+    acknowledged: Option<i64>,
 }
 
 pub struct SharedTime {
     node: NodeId,
     groups: Voters,
-    /// What a majority of each set of voters has heard of, as an offset. Many groups have the same voters.
+    /// What a quorum of each set of voters has acknowledged, as an offset. Many groups have the
+    /// same voters.
     agreed: BTreeMap<Vec<NodeId>, Option<i64>>,
     /// What is used for each group, as an offset.
     used: BTreeMap<GroupId, i64>,
-    /// Whether a group uses another time since somebody asked for it.
-    is_news: bool,
-    peers: BTreeMap<NodeId, Peer>,
-    /// The highest wish that is known of, as an offset. Never rounded up: nodes would push each other ahead, a little with every message.
+    /// Whether an offset has changed since [`Self::take_changes`].
+    changed: bool,
+    peers: BTreeMap<NodeId, PeerTime>,
+    /// The highest proposed time that is known of, as an offset. Never rounded up: nodes would push
+    /// each other ahead, a little with every message.
     floor: Option<i64>,
-    /// The highest wish that another node has told, as a time.
-    told: Option<i64>,
+    /// The highest time that another node has proposed.
+    received: Option<i64>,
 }
 
 impl SharedTime {
-    /// Of a node that has no replicas yet; `floor` is what it has heard of in an earlier life.
+    /// Creates the time of a node without replicas; `floor` was persisted by an earlier process.
     pub fn new(node: NodeId, floor: Option<i64>) -> Self {
         Self {
             node,
             groups: Voters::default(),
             agreed: BTreeMap::new(),
             used: BTreeMap::new(),
-            is_news: false,
+            changed: false,
             peers: BTreeMap::new(),
             floor,
-            told: None,
+            received: None,
         }
     }
 
-    /// From now on these are the voters of the groups that the node has a replica of.
+    /// Sets the voters of the groups that the node has a replica of.
     pub fn set_groups(&mut self, groups: Voters) {
         let sets: BTreeSet<&Vec<NodeId>> = groups.values().collect();
         self.agreed.retain(|voters, _| sets.contains(voters));
@@ -79,26 +87,27 @@ impl SharedTime {
         self.use_agreed();
     }
 
-    /// What a majority of some voters has heard of; `wish` is this node's own. `None`: not enough of them have heard of anything.
-    fn heard_by(&self, voters: &[NodeId], wish: Option<i64>) -> Option<i64> {
-        let heard = voters.iter().filter_map(|voter| match *voter == self.node {
-            // This node has heard of all that it wishes for.
+    /// Returns what a quorum of some voters has acknowledged; `proposed` is this node's own.
+    /// `None`: no quorum has acknowledged anything.
+    fn acknowledged_by(&self, voters: &[NodeId], proposed: Option<i64>) -> Option<i64> {
+        let acknowledged = voters.iter().filter_map(|voter| match *voter == self.node {
+            // This node acknowledges all that it proposes.
             true => Some(i64::MAX),
-            false => self.peers.get(voter)?.heard,
+            false => self.peers.get(voter)?.acknowledged,
         });
-        let mut heard: Vec<i64> = heard.collect();
-        heard.sort_unstable_by(|one, other| other.cmp(one));
-        match heard.get(voters.len() / 2) {
-            Some(&i64::MAX) => wish,
-            heard => heard.copied(),
+        let mut acknowledged: Vec<i64> = acknowledged.collect();
+        acknowledged.sort_unstable_by(|one, other| other.cmp(one));
+        match acknowledged.get(voters.len() / 2) {
+            Some(&i64::MAX) => proposed,
+            acknowledged => acknowledged.copied(),
         }
     }
 
-    /// Uses what majorities have heard of; `wish` is this node's own, as an offset.
-    fn agree(&mut self, wish: Option<i64>) {
+    /// Uses what quorums have acknowledged; `proposed` is this node's own, as an offset.
+    fn agree(&mut self, proposed: Option<i64>) {
         let agreed = self.agreed.iter();
         let later: Vec<(Vec<NodeId>, Option<i64>)> = agreed
-            .map(|(voters, before)| (voters, before, self.heard_by(voters, wish)))
+            .map(|(voters, before)| (voters, before, self.acknowledged_by(voters, proposed)))
             .filter(|(_, before, now)| now > before)
             .map(|(voters, _, now)| (voters.clone(), now))
             .collect();
@@ -114,38 +123,38 @@ impl SharedTime {
                 continue;
             };
             let used = self.used.entry(*group).or_insert(i64::MIN);
-            self.is_news |= agreed > *used;
+            self.changed |= agreed > *used;
             *used = agreed.max(*used);
         }
     }
 
-    /// What to add to the monotonic clock for a group; `None` until there is agreement.
+    /// Returns what to add to the monotonic clock for a group; `None` until there is agreement.
     pub fn offset(&self, group: GroupId) -> Option<i64> {
         self.used.get(&group).copied()
     }
 
-    /// The offsets of all groups that have one, if any of them is new.
-    pub fn take_news(&mut self) -> Option<&BTreeMap<GroupId, i64>> {
-        std::mem::take(&mut self.is_news).then_some(&self.used)
+    /// Returns the offsets of all groups that have one, if any has changed since the last call.
+    pub fn take_changes(&mut self) -> Option<&BTreeMap<GroupId, i64>> {
+        std::mem::take(&mut self.changed).then_some(&self.used)
     }
 
-    /// What must not be forgotten: as an offset, the highest wish that is known of.
+    /// Returns the highest proposed time that is known of, as an offset. It must be persisted.
     pub fn floor(&self) -> Option<i64> {
         self.floor
     }
 
-    /// Whether a majority of the voters of some group was heard of.
-    fn is_in_touch(&self) -> bool {
+    /// Returns whether a quorum of some group was heard from.
+    fn has_quorum(&self) -> bool {
         self.agreed.keys().any(|voters| {
             let known = |voter: &&NodeId| **voter == self.node || self.peers.contains_key(voter);
             voters.iter().filter(known).count() > voters.len() / 2
         })
     }
 
-    /// The middle of all clocks that are known of; of two the earlier.
-    fn middle(&self, own: i64) -> Option<i64> {
-        // Without a majority of some group nobody is led by this node.
-        if !self.is_in_touch() {
+    /// Returns the median of all clocks that are known; of two the earlier.
+    fn median(&self, own: i64) -> Option<i64> {
+        // Without a quorum of some group this node leads nobody.
+        if !self.has_quorum() {
             return None;
         }
         let voters: BTreeSet<&NodeId> = self.agreed.keys().flatten().collect();
@@ -156,32 +165,36 @@ impl SharedTime {
         walls.get((walls.len() - 1) / 2).copied()
     }
 
-    /// What to tell a node.
-    pub fn tell(&mut self, to: NodeId, monotonic: i64, wall: i64) -> Times {
-        let wish = self.middle(wall - monotonic).map(|middle| {
-            let floor = self.floor.map_or(middle, |floor| floor.max(middle));
+    /// Returns what to send to a node.
+    pub fn outgoing(&mut self, to: NodeId, monotonic: i64, wall: i64) -> TimeSync {
+        let proposed = self.median(wall - monotonic).map(|median| {
+            let floor = self.floor.map_or(median, |floor| floor.max(median));
             self.floor = Some(floor);
-            let wish = floor + monotonic;
-            self.told.map_or(wish, |told| told.max(wish))
+            let proposed = floor + monotonic;
+            self.received
+                .map_or(proposed, |received| received.max(proposed))
         });
-        self.agree(wish.map(|wish| wish - monotonic));
-        Times {
+        self.agree(proposed.map(|proposed| proposed - monotonic));
+        TimeSync {
             wall,
-            wish,
-            heard: self.peers.get(&to).and_then(|peer| peer.wished),
+            proposed,
+            acknowledged: self.peers.get(&to).and_then(|peer| peer.proposed),
         }
     }
 
-    /// What a node has told.
-    pub fn hear(&mut self, from: NodeId, times: Times, monotonic: i64) {
-        // The millisecond has begun already: what is told is this late at least.
+    /// Handles what a node has sent.
+    pub fn receive(&mut self, from: NodeId, sync: TimeSync, monotonic: i64) {
+        // The millisecond has begun already: what was sent is at least this late.
         let late = monotonic + 1;
         let peer = self.peers.entry(from).or_default();
-        peer.wall = times.wall - late;
-        peer.wished = peer.wished.max(times.wish);
-        peer.heard = peer.heard.max(times.heard.map(|heard| heard - monotonic));
-        self.told = self.told.max(times.wish);
-        self.floor = self.floor.max(times.wish.map(|wish| wish - late));
+        peer.wall = sync.wall - late;
+        peer.proposed = peer.proposed.max(sync.proposed);
+        let acknowledged = sync.acknowledged.map(|time| time - monotonic);
+        peer.acknowledged = peer.acknowledged.max(acknowledged);
+        self.received = self.received.max(sync.proposed);
+        self.floor = self
+            .floor
+            .max(sync.proposed.map(|proposed| proposed - late));
         self.agree(None);
     }
 }
@@ -198,8 +211,8 @@ mod tests {
             for sender in 0..nodes.len() {
                 for receiver in (0..nodes.len()).filter(|one| *one != sender) {
                     let wall = now + walls[sender];
-                    let times = nodes[sender].tell(receiver as u64, now, wall);
-                    nodes[receiver].hear(sender as u64, times, now + 1);
+                    let sync = nodes[sender].outgoing(receiver as u64, now, wall);
+                    nodes[receiver].receive(sender as u64, sync, now + 1);
                 }
             }
         }
@@ -247,16 +260,17 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_used_only_when_a_majority_has_heard_of_it() {
+    fn a_time_is_used_only_when_a_quorum_has_acknowledged_it() {
         let mut nodes = three();
         let now = talk(&mut nodes, &[0, 0, 0], 0, 20);
-        // Two clocks jump, but only one of the two is heard by the first node, and nobody hears the first.
+        // Two clocks jump, but only one of the two is heard by the first node, and nobody hears the
+        // first.
         let [first, second, _] = &mut nodes;
-        let times = second.tell(0, now, now + 60_000);
-        first.hear(1, times, now);
-        let _ = first.tell(1, now, now + 60_000);
+        let sync = second.outgoing(0, now, now + 60_000);
+        first.receive(1, sync, now);
+        let _ = first.outgoing(1, now, now + 60_000);
         assert!(first.offset(GROUP) < Some(1_000));
-        assert!(first.floor > Some(59_000), "it wishes for it");
+        assert!(first.floor > Some(59_000), "it proposes it");
     }
 
     #[test]
@@ -270,9 +284,9 @@ mod tests {
             for (from, to) in [(0, 1), (1, 0), (1, 2), (2, 1), (0, 2), (2, 0)] {
                 micros += 70;
                 let wall = micros.div_euclid(1_000);
-                let times = nodes[from].tell(to as u64, millis(from, micros), wall);
+                let sync = nodes[from].outgoing(to as u64, millis(from, micros), wall);
                 micros += 30;
-                nodes[to].hear(from as u64, times, millis(to, micros));
+                nodes[to].receive(from as u64, sync, millis(to, micros));
             }
         }
         for (number, node) in nodes.iter().enumerate() {
@@ -283,15 +297,15 @@ mod tests {
     }
 
     #[test]
-    fn without_a_majority_there_is_no_agreement() {
+    fn without_a_quorum_there_is_no_agreement() {
         let mut alone = node(0, &[(GROUP, &[0, 1, 2])]);
-        assert_eq!(alone.tell(1, 0, 77).wish, None);
+        assert_eq!(alone.outgoing(1, 0, 77).proposed, None);
         assert_eq!(alone.offset(GROUP), None);
-        assert_eq!(SharedTime::new(1, None).tell(2, 0, 77).wish, None);
+        assert_eq!(SharedTime::new(1, None).outgoing(2, 0, 77).proposed, None);
     }
 
     #[test]
-    fn each_group_has_the_time_that_its_own_voters_have_heard_of() {
+    fn each_group_has_the_time_that_its_own_voters_have_acknowledged() {
         let (one, other) = ((GROUP, &[0, 1, 2][..]), (OTHER, &[0, 3, 4][..]));
         let mut nodes = [
             node(0, &[one, other]),
@@ -320,21 +334,25 @@ mod tests {
         let mut nodes = three();
         talk(&mut nodes, &[60_000; 3], 0, 20);
         let used = nodes[0].offset(GROUP);
-        assert!(nodes[0].take_news().is_some());
+        assert!(nodes[0].take_changes().is_some());
         nodes[0].set_groups([(GROUP, vec![0, 1, 2, 3]), (OTHER, vec![0, 3])].into());
         assert_eq!(nodes[0].offset(GROUP), used);
-        assert_eq!(nodes[0].offset(OTHER), None, "nobody has heard of it there");
-        assert!(nodes[0].take_news().is_none());
+        assert_eq!(nodes[0].offset(OTHER), None, "it is not acknowledged there");
+        assert!(nodes[0].take_changes().is_none());
     }
 
     #[test]
-    fn what_was_heard_holds_in_the_next_life_of_a_process() {
+    fn a_received_time_holds_after_a_restart() {
         let voters: Voters = [(GROUP, vec![0, 1, 2])].into();
         for remembers in [true, false] {
             let mut nodes = three();
             talk(&mut nodes[..2], &[5_000, 5_000], 0, 20);
-            assert!(nodes[0].offset(GROUP) > Some(4_500), "it leads, and judges");
-            // Only one other has heard of it. That one is killed and comes back, its clock is mended meanwhile, and it elects the third.
+            assert!(
+                nodes[0].offset(GROUP) > Some(4_500),
+                "it leads, and uses it"
+            );
+            // Only one other has heard of it. That one is killed and comes back, its clock is
+            // mended meanwhile, and it elects the third.
             let kept = nodes[1].floor().filter(|_| remembers);
             nodes[1] = SharedTime::new(1, kept);
             nodes[1].set_groups(voters.clone());
@@ -342,8 +360,8 @@ mod tests {
             for _ in 0..20 {
                 now += 100;
                 for (from, to) in [(1, 2), (2, 1)] {
-                    let times = nodes[from].tell(to as u64, now, now);
-                    nodes[to].hear(from as u64, times, now + 1);
+                    let sync = nodes[from].outgoing(to as u64, now, now);
+                    nodes[to].receive(from as u64, sync, now + 1);
                 }
             }
             let backwards = nodes[2].offset(GROUP) < Some(4_500);
@@ -359,17 +377,17 @@ mod tests {
         for node in [&mut *first, &mut *second] {
             node.set_groups([(GROUP, vec![0, 1])].into());
         }
-        let times = third.tell(0, now, now + 60_000);
-        first.hear(2, times, now);
-        let times = second.tell(0, now, now + 60_000);
-        first.hear(1, times, now);
-        assert_eq!(first.middle(0), Some(0), "of two clocks the earlier");
+        let sync = third.outgoing(0, now, now + 60_000);
+        first.receive(2, sync, now);
+        let sync = second.outgoing(0, now, now + 60_000);
+        first.receive(1, sync, now);
+        assert_eq!(first.median(0), Some(0), "of two clocks the earlier");
     }
 
     #[test]
     fn a_cluster_of_one_agrees_with_itself() {
         let mut alone = node(1, &[(GROUP, &[1])]);
-        alone.tell(2, 10, 77);
+        alone.outgoing(2, 10, 77);
         assert_eq!(alone.offset(GROUP), Some(67));
     }
 }

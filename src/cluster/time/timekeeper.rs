@@ -1,4 +1,4 @@
-//! Keeps the time that the nodes agree on: reads this node's clocks, and tells whoever gives out the time of a group.
+//! Keeps the agreed time: reads this node's clocks, and publishes the offset of each group.
 
 use std::{
     collections::BTreeMap,
@@ -8,22 +8,21 @@ use std::{
     },
 };
 
-use super::{
-    GroupId, NodeId,
-    shared_time::{SharedTime, Times, Voters},
-};
+use super::shared_time::{SharedTime, TimeSync, Voters};
+use crate::cluster::{GroupId, NodeId};
 
 /// The clocks of this node, in milliseconds.
 pub trait Clocks: Send + Sync {
     fn monotonic(&self) -> i64;
     fn wall(&self) -> i64;
-    /// The offset of a group that has no time yet.
+    /// Returns the offset of a group that has no time yet.
     fn offset(&self) -> Offset;
-    /// Keeps what was heard of the time, as an offset, for the next life of the node. `false`: not now.
-    fn keep(&self, floor: i64) -> bool;
+    /// Persists the highest proposed time, as an offset. Returns `false` if it must not be
+    /// persisted now.
+    fn persist(&self, floor: i64) -> bool;
 }
 
-/// What to add to the monotonic clock of this node to get the time of a group.
+/// The difference between the time of a group and the monotonic clock of this node.
 pub type Offset = Arc<AtomicI64>;
 
 pub struct Timekeeper {
@@ -34,22 +33,22 @@ pub struct Timekeeper {
 struct Inner {
     shared: SharedTime,
     offsets: BTreeMap<GroupId, Offset>,
-    kept: Option<i64>,
+    persisted: Option<i64>,
 }
 
 impl Inner {
-    /// Nobody is told that something was heard before it is kept, unless it is not to be kept.
-    fn keep(&mut self, clocks: &dyn Clocks) {
+    /// Persists the floor before anything acknowledges it, unless it must not be persisted.
+    fn persist(&mut self, clocks: &dyn Clocks) {
         if let Some(floor) = self.shared.floor()
-            && Some(floor) > self.kept
-            && clocks.keep(floor)
+            && Some(floor) > self.persisted
+            && clocks.persist(floor)
         {
-            self.kept = Some(floor);
+            self.persisted = Some(floor);
         }
     }
 
-    fn spread_news(&mut self) {
-        for (group, offset) in self.shared.take_news().into_iter().flatten() {
+    fn publish(&mut self) {
+        for (group, offset) in self.shared.take_changes().into_iter().flatten() {
             if let Some(shown) = self.offsets.get(group) {
                 shown.store(*offset, Ordering::Relaxed);
             }
@@ -58,33 +57,33 @@ impl Inner {
 }
 
 impl Timekeeper {
-    /// `floor` is what the node has heard of the time in an earlier life, as an offset.
+    /// `floor` is the offset that an earlier process has persisted.
     pub fn new(clocks: Box<dyn Clocks>, node: NodeId, floor: Option<i64>) -> Self {
         Self {
             clocks,
             inner: Mutex::new(Inner {
                 shared: SharedTime::new(node, floor),
                 offsets: BTreeMap::new(),
-                kept: None,
+                persisted: None,
             }),
         }
     }
 
-    /// From now on these are the voters of the groups that the node has a replica of.
+    /// Sets the voters of the groups that the node has a replica of.
     pub fn set_groups(&self, groups: Voters) {
         let mut inner = self.inner();
         inner.shared.set_groups(groups);
-        inner.spread_news();
+        inner.publish();
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time of a group, from now on.
+    /// Returns the offset of a group, which stays up to date.
     pub fn offset(&self, group: GroupId) -> Offset {
         let mut inner = self.inner();
-        // Those that nobody looks at any more go.
+        // Drops offsets that are no longer used.
         inner
             .offsets
             .retain(|_, offset| Arc::strong_count(offset) > 1);
@@ -97,21 +96,21 @@ impl Timekeeper {
         Arc::clone(offset)
     }
 
-    /// What goes with a parcel for a node.
-    pub fn tell(&self, to: NodeId) -> Times {
+    /// Returns what goes with a message to a node.
+    pub fn outgoing(&self, to: NodeId) -> TimeSync {
         let mut inner = self.inner();
         let (monotonic, wall) = (self.clocks.monotonic(), self.clocks.wall());
-        let times = inner.shared.tell(to, monotonic, wall);
-        inner.keep(&*self.clocks);
-        inner.spread_news();
-        times
+        let sync = inner.shared.outgoing(to, monotonic, wall);
+        inner.persist(&*self.clocks);
+        inner.publish();
+        sync
     }
 
-    /// What came with a parcel; before anything is made of the parcel.
-    pub fn hear(&self, from: NodeId, times: Times) {
+    /// Handles what came with a message, before the message itself is handled.
+    pub fn receive(&self, from: NodeId, sync: TimeSync) {
         let mut inner = self.inner();
-        inner.shared.hear(from, times, self.clocks.monotonic());
-        inner.keep(&*self.clocks);
-        inner.spread_news();
+        inner.shared.receive(from, sync, self.clocks.monotonic());
+        inner.persist(&*self.clocks);
+        inner.publish();
     }
 }
