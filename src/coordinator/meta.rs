@@ -19,7 +19,10 @@ use super::{Coordinator, catalog_file, shared::Adopt};
 use crate::{
     cluster::{
         ENTRY_BYTES_MAX, GroupId, NodeId,
-        driver::{Driver, state_machine::StateMachine},
+        driver::{
+            Driver,
+            state_machine::{StateMachine, StateMachineError},
+        },
         member::Member,
         raft::{
             group::{Committed, ProposeError, Role},
@@ -347,7 +350,7 @@ impl StateMachine for Meta {
         0
     }
 
-    fn apply(&self, entries: Vec<Committed>) -> Result<(), EngineError> {
+    fn apply(&self, entries: Vec<Committed>) -> Result<(), StateMachineError> {
         // The last one is all that counts: it was decided on top of those before it.
         if let Some(entry) = entries.iter().rfind(|entry| !entry.data.is_empty()) {
             let catalog: Catalog = rmp_serde::from_slice(&entry.data).map_err(|failure| {
@@ -381,17 +384,17 @@ impl StateMachine for Meta {
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), EngineError> {
+    fn sync(&self) -> Result<(), StateMachineError> {
         Ok(())
     }
 
-    fn snapshot_to(&self, folder: &Path) -> Result<(), EngineError> {
+    fn snapshot_to(&self, folder: &Path) -> Result<(), StateMachineError> {
         std::fs::create_dir_all(folder)?;
         let catalog = catalog_file::load(&self.folder)?;
         Ok(catalog_file::store(folder, &catalog)?)
     }
 
-    fn install(&self, files: &Path, index: u64) -> Result<(), EngineError> {
+    fn install(&self, files: &Path, index: u64) -> Result<(), StateMachineError> {
         drop(self.inner().proposals.take_others(None));
         let catalog = self.take(files, index)?;
         self.version.store(catalog.version, Ordering::Release);

@@ -10,6 +10,7 @@ use super::{
     answer::AnswerBudget,
     command::{Change, Command, LaneCursors},
     commit::{self, CommitLog, Group, Reply, Solo, Waiting},
+    commit_error::CommitOutcome,
     generation::IndexState,
     groups::Gathering,
     guard,
@@ -78,7 +79,7 @@ pub struct Close {
 #[rtype(result = "()")]
 pub(super) struct Committed {
     pub group: u64,
-    pub outcome: Result<ShardState, EngineError>,
+    pub outcome: CommitOutcome,
 }
 
 /// What has been decided, committed or not.

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{
     command::{Command, Purge},
+    commit_error::{CommitError, CommitOutcome},
     heritage, parting,
     state::ShardState,
     transaction::Done,
@@ -84,8 +85,8 @@ impl Waiting {
     }
 }
 
-/// Told once a group is committed (with its number) or has failed.
-pub type OnCommitted = Box<dyn FnOnce(u64, Result<ShardState, EngineError>) + Send>;
+/// Called once a group is committed or has failed, with its number.
+pub type OnCommitted = Box<dyn FnOnce(u64, CommitOutcome) + Send>;
 
 pub trait CommitLog: Send {
     /// Takes a group without waiting. Replies leave, and `done` is called, after the group is durable and visible. One group at a time.
@@ -133,9 +134,8 @@ impl CommitLog for Solo {
             let outcome = panic::catch_unwind(AssertUnwindSafe(|| commit(&view, epoch, group)));
             let outcome = outcome.unwrap_or_else(|_| {
                 // A bug. Without an answer the actor would wait for it, and everybody after it for the actor.
-                let failure = EngineError::Io("a commit was cut off".into());
-                poison(&view, &failure);
-                Err(failure)
+                poison(&view, &CommitError::Panicked);
+                Err(CommitError::Panicked)
             });
             if has_clients && outcome.is_ok() {
                 telemetry::commits::committed(submitted.elapsed());
@@ -153,11 +153,7 @@ pub(super) fn lock(view: &ShardView) -> Result<MutexGuard<'_, Applied>, EngineEr
         .map_err(|_| EngineError::Io("an earlier commit was cut off".into()))
 }
 
-pub(super) fn commit(
-    view: &ShardView,
-    epoch: u64,
-    group: Group,
-) -> Result<ShardState, EngineError> {
+pub(super) fn commit(view: &ShardView, epoch: u64, group: Group) -> CommitOutcome {
     let Group {
         commands,
         purge,
@@ -166,12 +162,10 @@ pub(super) fn commit(
     } = group;
     match write(view, epoch, &commands, &purge) {
         Ok(None) => {
-            let failure =
-                EngineError::Io("the shard was rebuilt before this could be written".into());
-            waiting
-                .into_iter()
-                .for_each(|waiting| waiting.fail(failure.clone().into()));
-            Err(failure)
+            for waiting in waiting {
+                waiting.fail(CommitError::Superseded.into());
+            }
+            Err(CommitError::Superseded)
         }
         Ok(Some(state)) => {
             view.counters
@@ -189,12 +183,12 @@ pub(super) fn commit(
             waiting
                 .into_iter()
                 .for_each(|waiting| waiting.fail(failure.clone()));
-            Err(error)
+            Err(error.into())
         }
     }
 }
 
-pub(super) fn poison(view: &ShardView, failure: &EngineError) {
+pub(super) fn poison(view: &ShardView, failure: &dyn std::fmt::Display) {
     view.poison(Error::unavailable(format!(
         "the shard takes no writes until the node is restarted: {failure}"
     )));

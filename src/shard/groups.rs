@@ -8,11 +8,11 @@ use tracing::{error, info};
 use super::{
     actor::{Committed, Shard},
     commit::Group,
+    commit_error::{CommitError, CommitOutcome},
     split_work::{ClearWork, Holding},
-    state::ShardState,
     view::Shortage,
 };
-use crate::{model::error::Error, store::EngineError};
+use crate::model::error::Error;
 
 /// While a group is being committed, this many requests may gather before the actor begins to decide them.
 const WAKE_WHILE_COMMITTING: usize = 16;
@@ -139,7 +139,7 @@ impl Shard {
     pub(super) fn committed(
         &mut self,
         group: u64,
-        outcome: Result<ShardState, EngineError>,
+        outcome: CommitOutcome,
         context: &mut Context<Self>,
     ) {
         self.committing = false;
@@ -163,20 +163,32 @@ impl Shard {
     }
 
     /// Nothing that was decided on top of the failed group can stand.
-    fn commit_failed(&mut self, failure: &EngineError) {
+    fn commit_failed(&mut self, failure: &CommitError) {
         let (container, range) = (&self.view.facts.container, self.view.facts.range_id);
-        // A replica whose engine has failed is poisoned; another one has lost the lead, and who has it decides anew on what was not proposed yet.
-        let not_leader = self.place.is_replica() && self.view.poisoned().is_none();
-        let error = match not_leader {
+        let shortage = match failure {
+            CommitError::Engine(failure) => {
+                error!(%container, range, %failure, "commit failed");
+                Shortage::of(failure)
+            }
+            CommitError::Panicked => {
+                error!(%container, range, "commit panicked");
+                None
+            }
+            CommitError::NotLeader(_)
+            | CommitError::OutcomeUnknown
+            | CommitError::Overloaded
+            | CommitError::TooLong(_)
+            | CommitError::Superseded => {
+                info!(%container, range, reason = %failure, "commit refused");
+                None
+            }
+        };
+        // What was not proposed yet is decided anew by the leader.
+        let is_engine = matches!(failure, CommitError::Engine(_) | CommitError::Panicked);
+        let error = match self.place.is_replica() && !is_engine {
             true => Error::not_leader(None),
             false => failure.clone().into(),
         };
-        if not_leader {
-            info!(%container, range, reason = %failure, "commit refused");
-        } else {
-            error!(%container, range, %failure, "commit failed");
-        }
-        let shortage = Shortage::of(failure);
         self.view.set_shortage(shortage);
         if shortage == Some(Shortage::Disk) {
             self.view.engine.reserve.release();

@@ -516,7 +516,7 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
             // What gathered while nobody was there to be woken.
             address.do_send(Wake);
             handle.link.store(Arc::new(Link::Up {
-                view,
+                view: Arc::clone(&view),
                 address: address.clone(),
                 leader: match &replica {
                     None => Leader::Here,
@@ -526,7 +526,7 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
             match replica {
                 None => {}
                 Some((replica, true)) => {
-                    if let Err(failure) = replica.join(handle.begin.clone()) {
+                    if let Err(failure) = replica.join(&view.engine, handle.begin.clone()) {
                         handle.fail(&failure);
                     }
                 }

@@ -10,6 +10,7 @@ pub mod answer;
 pub mod check;
 pub mod command;
 pub mod commit;
+pub mod commit_error;
 pub mod facts;
 pub mod feed;
 pub mod freshness;

@@ -20,6 +20,7 @@ use super::{
     check::{self, Checks},
     command::{Command, Purge},
     commit::{self, CommitLog, Group, OnCommitted, Waiting},
+    commit_error::{CommitError, CommitOutcome},
     freshness::Currency,
     host::ShardHandle,
     index_work, parting,
@@ -29,15 +30,18 @@ use super::{
 };
 use crate::{
     cluster::{
-        ENTRY_BYTES_MAX, GroupId, NodeId,
-        driver::{Driver, state_machine::StateMachine},
+        GroupId, NodeId,
+        driver::{
+            Driver,
+            state_machine::{StateMachine, StateMachineError},
+        },
         raft::{
             group::{Committed, ProposeError, Role},
             log_disk::InitialState,
             proposals::{ProposalOutcome, Proposals},
         },
     },
-    model::error::{Error, ErrorKind},
+    model::error::Error,
     store::{Batch, Engine, EngineError, engine::Durability, keys},
 };
 
@@ -90,33 +94,47 @@ impl Rest {
         (self.done)(self.number, Ok(state));
     }
 
-    fn fail(self, error: &Error, failure: EngineError) {
+    fn fail(self, failure: CommitError) {
+        let error = Error::from(failure.clone());
         self.waiting
             .into_iter()
             .for_each(|waiting| waiting.fail(error.clone()));
         (self.done)(self.number, Err(failure));
     }
 
-    /// Another entry is in its place. If it was the first of its group, another leader may decide on the whole group anew.
-    fn lose(self, leader: Option<NodeId>) {
-        if self.untouched {
-            self.fail(&Error::not_leader(leader), not_led());
-        } else {
-            self.abandon();
-        }
-    }
-
-    /// Nobody knows whether it will be committed.
-    fn abandon(self) {
-        let error = Error::unavailable(
-            "the leader of the partition key range has changed; whether the write was kept is not known",
-        );
-        self.fail(&error, not_led());
+    /// Fails because another entry was committed in its place. If it was the first of its group, the leader
+    /// may decide the whole group anew.
+    fn superseded(self, leader: Option<NodeId>) {
+        let failure = match self.untouched {
+            true => CommitError::NotLeader(leader),
+            false => CommitError::OutcomeUnknown,
+        };
+        self.fail(failure);
     }
 }
 
-fn not_led() -> EngineError {
-    EngineError::Io("this node does not lead the shard any more".into())
+/// The engine of a replica is being replaced by a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EngineReplaced;
+
+const ENGINE_REPLACED: &str = "the engine of the shard is being replaced by a snapshot";
+
+impl From<EngineReplaced> for CommitError {
+    fn from(_: EngineReplaced) -> Self {
+        Self::Superseded
+    }
+}
+
+impl From<EngineReplaced> for StateMachineError {
+    fn from(_: EngineReplaced) -> Self {
+        Self::Closed(ENGINE_REPLACED)
+    }
+}
+
+impl From<EngineReplaced> for Error {
+    fn from(_: EngineReplaced) -> Self {
+        Self::unavailable(ENGINE_REPLACED)
+    }
 }
 
 impl Replica {
@@ -139,9 +157,8 @@ impl Replica {
         })
     }
 
-    /// Takes part in the group.
-    pub fn join(self: &Arc<Self>, begin: InitialState) -> Result<(), EngineError> {
-        let engine = &self.view()?.engine;
+    /// Takes part in the group with the state in its engine.
+    pub fn join(self: &Arc<Self>, engine: &Engine, begin: InitialState) -> Result<(), EngineError> {
         let applied = applied(engine)?;
         let begin = parting::beginning(engine, begin)?;
         self.currency.set_applied(applied);
@@ -168,9 +185,8 @@ impl Replica {
         self.filled.load(Ordering::Acquire)
     }
 
-    pub(super) fn view(&self) -> Result<Arc<ShardView>, EngineError> {
-        let missing = || EngineError::Io("the engine of the shard is being replaced".into());
-        self.view.load_full().ok_or_else(missing)
+    pub(super) fn view(&self) -> Result<Arc<ShardView>, EngineReplaced> {
+        self.view.load_full().ok_or(EngineReplaced)
     }
 
     /// Lets go of the engine, or takes a new one.
@@ -210,13 +226,8 @@ impl Replica {
         let Some(commands) = rest.chunks.pop_front() else {
             return;
         };
-        let data = match rmp_serde::to_vec(&commands) {
-            Ok(data) => Bytes::from(data),
-            Err(failure) => {
-                let failure = EngineError::Io(format!("commands cannot be encoded: {failure}"));
-                return rest.fail(&failure.clone().into(), failure);
-            }
-        };
+        let data = rmp_serde::to_vec(&commands).expect("commands have a MessagePack form");
+        let data = Bytes::from(data);
         let replica = Arc::clone(self);
         let proposed = Box::new(move |proposed| replica.proposed(term, proposed, commands, rest));
         self.driver.propose(self.group, term, data, proposed);
@@ -241,31 +252,22 @@ impl Replica {
             Err(refused) => refused,
         };
         if !rest.untouched {
-            return rest.abandon();
+            return rest.fail(CommitError::OutcomeUnknown);
         }
-        let (error, failure) = match refused {
-            ProposeError::NotLeader => (Error::not_leader(self.inner().role.leader), not_led()),
-            ProposeError::Full => {
-                let error = "too much waits for the other replicas of the partition key range";
-                (Error::new(ErrorKind::Overloaded, error), not_led())
-            }
-            // Transactions are bounded when they are decided, so this is a bug: the writes fail, the shard goes on.
+        rest.fail(match refused {
+            ProposeError::NotLeader => CommitError::NotLeader(self.inner().role.leader),
+            ProposeError::Full => CommitError::Overloaded,
+            // Transactions are bounded when they are decided, so this is a bug: the writes fail, the shard
+            // goes on.
             ProposeError::TooLong(bytes) => {
-                let message = format!(
-                    "Request size is too large: the log entry has {bytes} bytes, the limit is {ENTRY_BYTES_MAX}"
-                );
                 error!(group = %self.group, bytes, "a log entry is too long and was not proposed");
-                (
-                    Error::new(ErrorKind::TooLarge, message.clone()),
-                    EngineError::Io(message),
-                )
+                CommitError::TooLong(bytes)
             }
-        };
-        rest.fail(&error, failure);
+        });
     }
 
     /// Applies a purge to this replica alone.
-    pub(super) fn purge(&self, purge: Purge) -> Result<ShardState, EngineError> {
+    pub(super) fn purge(&self, purge: Purge) -> CommitOutcome {
         let view = self.view()?;
         let mut applied = commit::lock(&view)?;
         let mut state = applied.state;
@@ -361,7 +363,7 @@ impl Replica {
             inner.role.leader.filter(|_| !inner.role.is_leader)
         };
         for Proposed { rest, .. } in lost {
-            rest.lose(leader);
+            rest.superseded(leader);
         }
         kept
     }
@@ -371,12 +373,12 @@ impl Replica {
         let abandoned = self.inner().proposals.take_others(term);
         abandoned
             .into_iter()
-            .for_each(|proposed| proposed.rest.abandon());
+            .for_each(|proposed| proposed.rest.fail(CommitError::OutcomeUnknown));
     }
 }
 
 impl StateMachine for Replica {
-    fn apply(&self, entries: Vec<Committed>) -> Result<(), EngineError> {
+    fn apply(&self, entries: Vec<Committed>) -> Result<(), StateMachineError> {
         let Some(last) = entries.last().map(|entry| entry.index) else {
             return Ok(());
         };
@@ -410,10 +412,10 @@ impl StateMachine for Replica {
             Ok(state) => state,
             Err(failure) => {
                 commit::poison(&view, &failure);
-                let error = Error::from(failure.clone());
-                ours.into_iter()
-                    .for_each(|(_, rest)| rest.fail(&error, failure.clone()));
-                return Err(failure);
+                for (_, rest) in ours {
+                    rest.fail(failure.clone().into());
+                }
+                return Err(failure.into());
             }
         };
         if !self.inner().role.is_leader {
@@ -446,19 +448,19 @@ impl StateMachine for Replica {
         self.view().map_or(i64::MIN, |view| view.clock.now())
     }
 
-    fn sync(&self) -> Result<(), EngineError> {
+    fn sync(&self) -> Result<(), StateMachineError> {
         let view = self.view()?;
         let applied = commit::lock(&view)?;
         let mut batch = Batch::default();
         applied.state.store(&mut batch);
-        view.engine.write(batch, Durability::Synced)
+        Ok(view.engine.write(batch, Durability::Synced)?)
     }
 
-    fn snapshot_to(&self, folder: &Path) -> Result<(), EngineError> {
-        self.view()?.engine.checkpoint(folder)
+    fn snapshot_to(&self, folder: &Path) -> Result<(), StateMachineError> {
+        Ok(self.view()?.engine.checkpoint(folder)?)
     }
 
-    fn install(&self, files: &Path, index: u64) -> Result<(), EngineError> {
+    fn install(&self, files: &Path, index: u64) -> Result<(), StateMachineError> {
         self.abandon_others(None);
         if let Some(handle) = self.handle.upgrade() {
             handle.replace_engine(files)?;
@@ -520,11 +522,11 @@ impl CommitLog for ReplicatedLog {
                 Ok(state) if rest.chunks.is_empty() => rest.succeed(state),
                 Ok(_) => replica.propose(term, rest),
                 Err(failure) => {
-                    // A group of an engine that was replaced meanwhile is no concern of the new one.
-                    if let Ok(view) = view {
-                        commit::poison(&view, &failure);
+                    // The view of before: the failure does not concern an engine that has replaced it.
+                    if let (Ok(view), CommitError::Engine(failure)) = (view, &failure) {
+                        commit::poison(&view, failure);
                     }
-                    rest.fail(&failure.clone().into(), failure);
+                    rest.fail(failure);
                 }
             }
         });

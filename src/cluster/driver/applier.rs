@@ -13,12 +13,9 @@ use tracing::{error, info, warn};
 
 use super::{
     input::{Input, MadeSnapshot},
-    state_machine::StateMachine,
+    state_machine::{StateMachine, StateMachineError},
 };
-use crate::{
-    cluster::{GroupId, raft::group::Committed, snapshots::Snapshots},
-    store::EngineError,
-};
+use crate::cluster::{GroupId, raft::group::Committed, snapshots::Snapshots};
 
 /// After so many applied entries the state machine is synced and the log released.
 const RELEASE_ENTRIES: u64 = 4096;
@@ -91,7 +88,7 @@ fn run(
     group_state: &mut AppliedGroup,
     inputs: &Sender<Input>,
     snapshots: &Snapshots,
-) -> Result<(), EngineError> {
+) -> Result<(), StateMachineError> {
     let Job {
         group,
         machine,

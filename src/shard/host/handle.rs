@@ -17,7 +17,7 @@ use super::{
     start_actor,
 };
 use crate::{
-    cluster::NodeId,
+    cluster::{NodeId, driver::state_machine::StateMachineError},
     model::{
         error::{Error, ErrorKind, Result},
         indexing_policy::IndexingPolicy,
@@ -208,10 +208,10 @@ impl ShardHandle {
     pub(in crate::shard) fn replace_engine(
         self: &Arc<Self>,
         files: &Path,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), StateMachineError> {
         if !self.heirs().is_empty() {
-            return Err(EngineError::Io(
-                "the shard was split; its parts are filled".into(),
+            return Err(StateMachineError::Closed(
+                "the shard was split; snapshots go to its children",
             ));
         }
         let filling = || Link::Down(Error::unavailable("the shard is being filled; try again"));
@@ -234,7 +234,7 @@ impl ShardHandle {
         }
         start_actor(self, Arc::clone(&view));
         // The others may have been split before they filled this one.
-        self.part(&view)
+        Ok(self.part(&view)?)
     }
 
     pub(in crate::shard) fn replica(&self) -> Option<Arc<Replica>> {
