@@ -33,7 +33,7 @@ use crate::{
     coordinator::{
         Coordinator,
         actor::Policy,
-        meta::{Meta, Own, filled},
+        meta::{Meta, Own, initialized_at},
     },
     gateway::{
         dispatch::Shared,
@@ -52,7 +52,7 @@ use crate::{
     server::{ByteBudget, Deadlines, Listening},
     shard::{
         answer,
-        host::{Admission, Groups, ShardHost},
+        host::{Admission, ClusterContext, ShardHost},
         set_recent_documents_bytes_max,
     },
     store::{SharedResources, reserve::Reserve, watermarks::Watermarks},
@@ -202,7 +202,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         if let Some(joined) = &member {
             begin_catalog(meta, coordinator.clone(), joined);
         }
-        actix::spawn(Arc::clone(meta).keep_answering(Arc::clone(&table)));
+        actix::spawn(Arc::clone(meta).keep_lease(Arc::clone(&table)));
     }
 
     let shared = Arc::new(Shared {
@@ -238,7 +238,12 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     if let Some(joined) = member {
         let node = joined.member.node;
         let meta = meta.clone();
-        ends = meta.map(|meta| (node, joined.asking.until_taken_out(joined.member, meta)));
+        ends = meta.map(|meta| {
+            (
+                node,
+                joined.member_check.until_taken_out(joined.member, meta),
+            )
+        });
         log = Some(joined.log);
         server::for_nodes(joined.sent_on, Arc::clone(&shared));
     }
@@ -434,14 +439,14 @@ async fn open_coordinator(
     };
     let groups = joined.map(|joined| {
         let member = Arc::clone(&joined.member);
-        Groups {
+        ClusterContext {
             driver: joined.member.driver.clone(),
             snapshots: Arc::clone(&joined.snapshots),
             time: Arc::clone(&joined.time),
             connected: Box::new(move |node| member.is_connected(node)),
-            filled: {
+            initialized_at: {
                 let folder = folder.clone();
-                Box::new(move || filled(&folder))
+                Box::new(move || initialized_at(&folder))
             },
         }
     });

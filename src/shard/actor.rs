@@ -16,7 +16,7 @@ use super::{
     guard,
     index_work::IndexWork,
     indexing::Indexing,
-    leadership::Place,
+    leadership::ShardRole,
     overlay::Overlay,
     purge_work::PurgeWork,
     replica::{Replica, ReplicatedLog},
@@ -108,7 +108,7 @@ impl From<ShardState> for Decided {
 pub struct Shard {
     pub(super) view: Arc<ShardView>,
     pub(super) log: Box<dyn CommitLog>,
-    pub(super) place: Place,
+    pub(super) role: ShardRole,
     pub(super) decided: Decided,
     pub(super) overlay: Overlay,
     /// What waits for the group under way.
@@ -124,13 +124,13 @@ pub struct Shard {
     /// Changes of the default that must not be made at a suspect time.
     pub(super) waits_for_time: Vec<ChangeDefaultTtl>,
     /// Runs when the actor goes away, in order or by a panic.
-    farewell: Farewell,
+    exit_notifier: ExitNotifier,
 }
 
 /// Tells the keeper that the actor is gone.
-pub struct Farewell(pub Option<Box<dyn FnOnce() + Send>>);
+pub struct ExitNotifier(pub Option<Box<dyn FnOnce() + Send>>);
 
-impl Drop for Farewell {
+impl Drop for ExitNotifier {
     fn drop(&mut self) {
         if let Some(tell) = self.0.take() {
             tell();
@@ -140,16 +140,22 @@ impl Drop for Farewell {
 
 impl Shard {
     /// Builds the actor from what is on disk.
-    pub fn open(view: Arc<ShardView>, farewell: Farewell) -> Result<Self, EngineError> {
+    pub fn open(view: Arc<ShardView>, exit_notifier: ExitNotifier) -> Result<Self, EngineError> {
         let (log, state) = Solo::open(Arc::clone(&view))?;
         let log = Box::new(log);
-        Ok(Self::new(view, farewell, log, state, Place::Alone))
+        Ok(Self::new(
+            view,
+            exit_notifier,
+            log,
+            state,
+            ShardRole::Standalone,
+        ))
     }
 
     /// Builds the actor of a replica from what is on disk.
     pub fn open_replica(
         view: Arc<ShardView>,
-        farewell: Farewell,
+        exit_notifier: ExitNotifier,
         replica: Arc<Replica>,
     ) -> Result<Self, EngineError> {
         let (_, state) = commit::take_over(&view)?;
@@ -157,20 +163,20 @@ impl Shard {
             replica: Arc::clone(&replica),
             term: 0,
         });
-        let place = Place::follows(replica);
-        Ok(Self::new(view, farewell, log, state, place))
+        let role = ShardRole::follower(replica);
+        Ok(Self::new(view, exit_notifier, log, state, role))
     }
 
     fn new(
         view: Arc<ShardView>,
-        farewell: Farewell,
+        exit_notifier: ExitNotifier,
         log: Box<dyn CommitLog>,
         state: ShardState,
-        place: Place,
+        role: ShardRole,
     ) -> Self {
         Self {
             log,
-            place,
+            role,
             decided: state.into(),
             view,
             overlay: Overlay::default(),
@@ -186,7 +192,7 @@ impl Shard {
             holding: Holding::No,
             closing: None,
             waits_for_time: Vec::new(),
-            farewell,
+            exit_notifier,
         }
     }
 
@@ -210,13 +216,13 @@ impl Shard {
         if self.is_held() {
             return Err(Error::unavailable("the shard is being split; try again"));
         }
-        self.place.check()?;
+        self.role.check()?;
         self.view.check_open()
     }
 
     pub(super) fn decide(&mut self, request: Perform) {
         let Perform {
-            place,
+            role,
             operations,
             atomic,
             reply,
@@ -282,7 +288,7 @@ impl Shard {
             lsn: self.decided.lsn + 1,
             ts,
             next_ordinal: self.decided.next_ordinal,
-            place,
+            role,
             indexing: Indexing {
                 state: self.decided.index,
                 live: &live,
@@ -378,7 +384,7 @@ impl Shard {
             && let Some(closed) = self.closing.take()
         {
             // Told when the actor is dropped and its share of the files with it.
-            self.farewell.0 = Some(Box::new(move || {
+            self.exit_notifier.0 = Some(Box::new(move || {
                 let _ = closed.send(());
             }));
             context.stop();
@@ -399,9 +405,9 @@ impl Actor for Shard {
 
     fn started(&mut self, context: &mut Self::Context) {
         // Hundreds of replicas at rest wake their thread together, not one after the other.
-        let first = match self.place {
-            Place::Alone => Duration::ZERO,
-            Place::Leads(_) | Place::Follows { .. } => until_next_tick(),
+        let first = match self.role {
+            ShardRole::Standalone => Duration::ZERO,
+            ShardRole::Leader(_) | ShardRole::Follower { .. } => until_next_tick(),
         };
         context.run_later(first, |_, context| {
             context.run_interval(PURGE_TICK, |shard, context| {
@@ -432,7 +438,7 @@ impl Handler<ChangeDefaultTtl> for Shard {
             return;
         }
         if let Some(suspicion) = self.holds_default(request.default) {
-            if self.place.is_replica() {
+            if self.role.is_replica() {
                 // Whoever leads is told again.
                 let _ = request.reply.send(Err(suspect_time(suspicion)));
             } else {

@@ -15,8 +15,8 @@ pub type CommitOutcome = Result<ShardState, CommitError>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommitError {
-    /// This node does not lead the shard any more; the leader, if it is known. Nothing of the group is
-    /// committed, so the leader may decide it anew.
+    /// This node does not lead the shard any more; the leader, if it is known. Nothing of the group
+    /// is committed, so the leader may decide it anew.
     NotLeader(Option<NodeId>),
     /// Leadership was lost while the group was in flight. Whether it will be committed is unknown.
     OutcomeUnknown,
@@ -24,7 +24,8 @@ pub enum CommitError {
     Overloaded,
     /// No log entry carries so many bytes.
     TooLong(usize),
-    /// Another owner has taken over the shard, or its engine is being replaced. Nothing was written.
+    /// Another owner has taken over the shard, or its engine is being replaced. Nothing was
+    /// written.
     Superseded,
     /// The commit panicked. The shard is poisoned.
     Panicked,

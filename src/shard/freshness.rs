@@ -193,7 +193,7 @@ impl ShardHandle {
         match self.replica() {
             None => Ok(None),
             // Other nodes answer until it is initialized by a snapshot.
-            Some(replica) if !replica.is_filled() => Err(self.not_leader(&self.peers)),
+            Some(replica) if !replica.is_initialized() => Err(self.not_leader(&self.peers)),
             Some(replica) => replica.freshen(freshness).await,
         }
     }

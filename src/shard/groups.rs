@@ -79,7 +79,7 @@ impl Shard {
 
     /// For how many more requests the actor is worth waking.
     fn wake_at(&self) -> usize {
-        if self.closing.is_some() || self.place.check().is_err() {
+        if self.closing.is_some() || self.role.check().is_err() {
             // Others are refused at once, whatever is still under way.
             1
         } else if self.committing {
@@ -185,7 +185,7 @@ impl Shard {
         };
         // What was not proposed yet is decided anew by the leader.
         let is_engine = matches!(failure, CommitError::Engine(_) | CommitError::Panicked);
-        let error = match self.place.is_replica() && !is_engine {
+        let error = match self.role.is_replica() && !is_engine {
             true => Error::not_leader(None),
             false => failure.clone().into(),
         };

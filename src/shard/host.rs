@@ -29,7 +29,7 @@ pub use reopen::Afterwards;
 use reopen::reopen;
 
 use super::{
-    actor::{ChangeDefaultTtl, Close, Farewell, Shard, Wake},
+    actor::{ChangeDefaultTtl, Close, ExitNotifier, Shard, Wake},
     facts::ShardFacts,
     replica::{self, Replica},
     split,
@@ -77,21 +77,21 @@ pub struct ShardHost {
     admission: Admission,
     bytes_under_way: AtomicUsize,
     /// `None`: the shards of this node are on no other.
-    groups: Option<Groups>,
+    groups: Option<ClusterContext>,
     /// Replicas whose files are about to go.
     leaving: Mutex<HashSet<GroupId>>,
     openings: Arc<Openings>,
 }
 
-/// What the shards of a node in a cluster need to take part in their groups.
-pub struct Groups {
+/// What the shards of a node need of its cluster.
+pub struct ClusterContext {
     pub driver: Driver,
     pub snapshots: Arc<Snapshots>,
     pub time: Arc<Timekeeper>,
     /// Whether a node is connected to this one.
     pub connected: Box<dyn Fn(NodeId) -> bool + Send + Sync>,
-    /// The version of the catalog that filled this node when it had nothing; 0 if none did.
-    pub filled: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// The version of the catalog that initialized this node when it was empty; 0 if none did.
+    pub initialized_at: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
 /// One shard as the rest of the node knows it.
@@ -152,7 +152,7 @@ impl ShardHost {
         folder: &Path,
         watermarks: Arc<Watermarks>,
         admission: Admission,
-        groups: Option<Groups>,
+        groups: Option<ClusterContext>,
     ) -> Arc<Self> {
         Arc::new(Self {
             groups,
@@ -228,7 +228,7 @@ impl ShardHost {
         policy: Option<&IndexingPolicy>,
     ) -> Result<Arc<ShardView>, EngineError> {
         self.take_fetched(facts)?;
-        // A replica that is missing is filled by the others.
+        // A replica that is missing gets a snapshot of the others.
         if self.groups.is_some() && is_blank(&self.shard_folder(facts))? {
             drop(self.make_engine(facts)?);
         }
@@ -404,9 +404,9 @@ impl ShardHost {
     }
 
     /// The version of the catalog by which this node may have had things that it does not have any more.
-    pub(super) fn filled(&self) -> u64 {
+    pub(super) fn initialized_at(&self) -> u64 {
         let groups = self.groups.as_ref();
-        groups.map_or(0, |groups| (groups.filled)())
+        groups.map_or(0, |groups| (groups.initialized_at)())
     }
 
     pub(super) fn has_folder(&self, part: &ShardFacts) -> bool {
@@ -479,7 +479,7 @@ fn start_opened(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
 /// Starts the actor of a shard on one of the arbiters, and again whenever it panics.
 fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
     let weak = Arc::downgrade(handle);
-    let farewell = Farewell(Some(Box::new(move || {
+    let exit_notifier = ExitNotifier(Some(Box::new(move || {
         if let Some(handle) = weak.upgrade() {
             rebuild(&handle);
         }
@@ -497,8 +497,10 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
         (Arc::clone(replica), first)
     });
     let opened = match &replica {
-        None => Shard::open(Arc::clone(&view), farewell),
-        Some((replica, _)) => Shard::open_replica(Arc::clone(&view), farewell, Arc::clone(replica)),
+        None => Shard::open(Arc::clone(&view), exit_notifier),
+        Some((replica, _)) => {
+            Shard::open_replica(Arc::clone(&view), exit_notifier, Arc::clone(replica))
+        }
     };
     match opened {
         Ok(shard) => {

@@ -16,11 +16,11 @@ use crate::model::{
 };
 
 /// What an actor may do.
-pub(super) enum Place {
+pub(super) enum ShardRole {
     /// The shard is on this node only.
-    Alone,
-    Leads(Arc<Replica>),
-    Follows {
+    Standalone,
+    Leader(Arc<Replica>),
+    Follower {
         replica: Arc<Replica>,
         leader: Option<u64>,
         /// The time of the log when expired items were last looked for.
@@ -28,9 +28,9 @@ pub(super) enum Place {
     },
 }
 
-impl Place {
-    pub fn follows(replica: Arc<Replica>) -> Self {
-        Self::Follows {
+impl ShardRole {
+    pub fn follower(replica: Arc<Replica>) -> Self {
+        Self::Follower {
             replica,
             leader: None,
             purged_through: i64::MIN,
@@ -40,8 +40,8 @@ impl Place {
     /// Whether decisions are made here.
     pub fn check(&self) -> Result<()> {
         match self {
-            Self::Alone | Self::Leads(_) => Ok(()),
-            Self::Follows { leader, .. } => Err(Error::not_leader(*leader)),
+            Self::Standalone | Self::Leader(_) => Ok(()),
+            Self::Follower { leader, .. } => Err(Error::not_leader(*leader)),
         }
     }
 
@@ -52,8 +52,8 @@ impl Place {
 
     fn replica(&self) -> Option<&Arc<Replica>> {
         match self {
-            Self::Alone => None,
-            Self::Leads(replica) | Self::Follows { replica, .. } => Some(replica),
+            Self::Standalone => None,
+            Self::Leader(replica) | Self::Follower { replica, .. } => Some(replica),
         }
     }
 }
@@ -76,7 +76,7 @@ impl Handler<Lead> for Shard {
     type Result = ();
 
     fn handle(&mut self, message: Lead, context: &mut Self::Context) {
-        let Some(replica) = self.place.replica().cloned() else {
+        let Some(replica) = self.role.replica().cloned() else {
             return;
         };
         info!(container = %self.view.facts.container, range = self.view.facts.range_id, term = message.term, "leads");
@@ -84,7 +84,7 @@ impl Handler<Lead> for Shard {
             replica: Arc::clone(&replica),
             term: message.term,
         });
-        self.place = Place::Leads(replica);
+        self.role = ShardRole::Leader(replica);
         self.start_from_applied();
         self.hold_if_cut();
         self.take_requests(context);
@@ -95,16 +95,16 @@ impl Handler<Follow> for Shard {
     type Result = ();
 
     fn handle(&mut self, message: Follow, context: &mut Self::Context) {
-        let Some(replica) = self.place.replica().cloned() else {
+        let Some(replica) = self.role.replica().cloned() else {
             return;
         };
-        if let Place::Follows { leader, .. } = &mut self.place {
+        if let ShardRole::Follower { leader, .. } = &mut self.role {
             *leader = message.leader;
         } else {
-            self.place = Place::follows(replica);
+            self.role = ShardRole::follower(replica);
             self.start_from_applied();
         }
-        if let Place::Follows { leader, .. } = &mut self.place {
+        if let ShardRole::Follower { leader, .. } = &mut self.role {
             *leader = message.leader;
         }
         self.hold_if_cut();
@@ -134,9 +134,9 @@ impl Shard {
 
     /// By what it is judged what is expired. A replica removes nothing by rules that may not come about.
     pub(super) fn purge_rules(&self) -> ExpiryRules {
-        match self.place {
-            Place::Alone => self.decided.rules,
-            Place::Leads(_) | Place::Follows { .. } => self.view.state().rules,
+        match self.role {
+            ShardRole::Standalone => self.decided.rules,
+            ShardRole::Leader(_) | ShardRole::Follower { .. } => self.view.state().rules,
         }
     }
 
@@ -144,11 +144,11 @@ impl Shard {
     /// clock decides, cannot change its mind about what is expired by then.
     pub(super) fn purge_time(&mut self, context: &mut Context<Self>) -> Option<i64> {
         let now = self.view.clock.now();
-        if matches!(self.place, Place::Alone) {
+        if matches!(self.role, ShardRole::Standalone) {
             return (now >= self.purger.next_due).then_some(now);
         }
         let logged = self.view.state().ts;
-        if let Place::Follows { purged_through, .. } = &mut self.place {
+        if let ShardRole::Follower { purged_through, .. } = &mut self.role {
             if *purged_through == logged && !self.purger.more {
                 return None;
             }

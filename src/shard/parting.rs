@@ -136,7 +136,7 @@ impl ShardHandle {
             return Ok(());
         };
         // A node that has lost its disk may have had a say in the parts before: it gets them from the others, like all that it has forgotten.
-        if cut.version <= self.filled() {
+        if cut.version <= self.initialized_at() {
             return Ok(());
         }
         let mut outcome = Ok(());

@@ -217,7 +217,7 @@ impl EventLoop {
         applied: u64,
     ) {
         if let Err(failure) = self.replicas.add(group, initial, applied) {
-            error!(%group, %failure, "replica cannot take part in its group");
+            error!(%group, %failure, "replica cannot take part");
             machine.halted(&format!("this node's replica cannot take part: {failure}"));
             return;
         }

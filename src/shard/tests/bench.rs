@@ -28,7 +28,7 @@ use crate::{
         ttl::DefaultTtl,
     },
     shard::{
-        actor::{ChangeDefaultTtl, Farewell, Perform, Shard},
+        actor::{ChangeDefaultTtl, ExitNotifier, Perform, Shard},
         command::Command,
         commit::{self, CommitLog, Group, OnCommitted, Reply},
         commit_error::{CommitError, CommitOutcome},
@@ -283,7 +283,8 @@ impl Bench {
             clock.clone(),
             state,
         ));
-        let mut shard = Shard::open(Arc::clone(&view), Farewell(None)).expect("the shard opens");
+        let mut shard =
+            Shard::open(Arc::clone(&view), ExitNotifier(None)).expect("the shard opens");
         let epoch = view.applied.lock().expect("no test panicked").epoch;
         let under_way = Arc::default();
         shard.log = Box::new(Held(Arc::clone(&under_way)));

@@ -285,12 +285,12 @@ fn a_part_whose_log_a_crash_has_lost_begins_with_those_that_have_made_it_too() {
         let part = node
             .host
             .open_replica(part, InitialState::Uninitialized, &[1, 2, 3]);
-        assert!(replica(&part).is_filled());
+        assert!(replica(&part).is_initialized());
         let blank = node
             .host
             .open_replica(facts(7, &[]), InitialState::Uninitialized, &[1, 2, 3]);
         assert!(
-            !replica(&blank).is_filled(),
+            !replica(&blank).is_initialized(),
             "one that has nothing is no beginning"
         );
         close(&part).await;
@@ -303,7 +303,7 @@ fn a_node_that_may_have_forgotten_its_parts_makes_none() {
     let leader = leader();
     run(async {
         let folder = in_memory();
-        let node = Node::filled_in_cluster(folder.path(), 1);
+        let node = Node::initialized_in_cluster(folder.path(), 1);
         let shard = open(&node);
         replica(&shard).apply(entries(&leader)).expect("applied");
         assert!(shard.is_cut() && shard.parts().is_empty());
