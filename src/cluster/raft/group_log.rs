@@ -122,7 +122,7 @@ impl GroupLog {
     }
 
     /// Returns the snapshot that followers may fetch.
-    pub fn snapshot(&self) -> Option<&SnapshotMeta> {
+    pub fn current_snapshot(&self) -> Option<&SnapshotMeta> {
         self.snapshot.as_ref()
     }
 

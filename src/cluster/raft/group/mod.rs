@@ -137,7 +137,7 @@ impl Group {
             let (matched, next) = (progress.matched, progress.next_idx);
             format!("{node}: {state} matched {matched} next {next} snapshot {pending}")
         });
-        let snapshot = self.node.store().snapshot();
+        let snapshot = self.node.store().current_snapshot();
         format!("{:?}, snapshot {snapshot:?}", progress.collect::<Vec<_>>())
     }
 
@@ -312,7 +312,10 @@ impl Group {
 
     /// Returns the id of the snapshot that followers may fetch.
     pub fn snapshot_id(&self) -> Option<u64> {
-        self.node.store().snapshot().map(|snapshot| snapshot.id)
+        self.node
+            .store()
+            .current_snapshot()
+            .map(|snapshot| snapshot.id)
     }
 
     /// Lets followers fetch a snapshot of the state machine as of an index.
@@ -386,7 +389,7 @@ impl Group {
         let log = self.node.mut_store();
         let expendable = self.min_match.max(log.last_expendable(self.retention));
         // A follower that fetches the snapshot goes on behind it.
-        let snapshot = log.snapshot();
+        let snapshot = log.current_snapshot();
         let snapshot_index = snapshot.map_or(u64::MAX, |snapshot| snapshot.at.index);
         log.truncate(durable.min(expendable).min(snapshot_index))
     }

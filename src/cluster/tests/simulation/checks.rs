@@ -1,4 +1,4 @@
-//! What must hold in the world, whatever befalls it.
+//! The invariants of the world, checked in every moment and at the end.
 
 use std::{
     collections::BTreeSet,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::cluster::{GroupId, NodeId};
 
-/// What a run did, for those who want to see that it did something.
+/// What a run did. A run in which nothing happens proves nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Summary {
     pub acknowledged: usize,
@@ -30,7 +30,7 @@ pub struct Summary {
 }
 
 impl Simulation {
-    /// How all nodes stand, for people.
+    /// Describes the state of all nodes, for people.
     pub fn stand(&self) -> String {
         let nodes = self.nodes.iter().map(|node| {
             let groups = GROUPS.into_iter().chain(PARTS).map(|group| {
@@ -65,22 +65,22 @@ impl Simulation {
         format!("{:?}{}", self.targets, nodes.collect::<String>())
     }
 
-    /// The leader of a group in the highest term, if its members are who they should be.
+    /// Returns the leader of a group in the highest term, if the group has reached its target
+    /// configuration.
     pub fn settled_leader(&self, group: GroupId) -> Option<&Node> {
         let leads = |node: &&Node| node.roles.get(&group).is_some_and(|role| role.is_leader);
         let leader = self.nodes.iter().filter(leads);
         let leader = leader.max_by_key(|node| node.roles.get(&group).map(|role| role.term))?;
         let members = leader.replicas.as_ref()?.group(group)?.members();
-        // Who leads no more may not know it: nobody, and all must be there to say so, knows of
-        // later members.
+        // A deposed leader may not know it: all nodes must be up, and none may know later members.
         for node in &self.nodes {
             let known = node.replicas.as_ref()?.group(group)?.members();
             if known.since > members.since {
                 return None;
             }
         }
-        // A change that only the leader knows to be committed is lost with the leader's disk,
-        // though it is not taken back: the others would wait for those who left.
+        // A change that only the leader knows to be committed is lost with its disk, and the others
+        // would wait for nodes that have left.
         let knows = |voter: &&NodeId| {
             let node = self.nodes.iter().find(|node| node.id == **voter);
             let replicas = node.and_then(|node| node.replicas.as_ref());
@@ -97,7 +97,7 @@ impl Simulation {
         settled.then_some(leader)
     }
 
-    /// A leader that decides looks at the clock, to tell whether something is expired.
+    /// Checks the time by which a leader decides whether something is expired.
     pub fn judge(&mut self, at: usize) -> Result<(), String> {
         let node = &self.nodes[at];
         if node.paused_until > self.now || node.replicas.is_none() {
@@ -107,8 +107,7 @@ impl Simulation {
             let Some(term) = node.decides(group) else {
                 continue;
             };
-            // Whoever is voted out and does not know it yet is a replica like others, a message's
-            // time behind or ahead.
+            // A deposed leader that does not know it yet may be a message delay behind or ahead.
             if self.terms.get(&group).is_some_and(|newest| *newest > term) {
                 continue;
             }
@@ -156,8 +155,7 @@ impl Simulation {
                 let indexes: BTreeSet<u64> = indexes.collect();
                 let led = self.nodes.iter().any(|node| {
                     let role = node.roles.get(group);
-                    // Everything that can be committed is: the leader's own first entry is the last
-                    // that could wait.
+                    // All entries are committed: the leader's own first entry is the last one.
                     role.is_some_and(|role| {
                         role.is_leader
                             && node.machines.get(group).is_some_and(|machine| {
@@ -172,7 +170,7 @@ impl Simulation {
             })
     }
 
-    /// The nodes that are to have replicas of a group.
+    /// Returns the nodes of a group's target configuration.
     pub fn members(&self, group: GroupId) -> impl Iterator<Item = &Node> + Clone {
         let target = self.targets.get(&group).cloned().unwrap_or_default();
         self.nodes.iter().filter(move |node| {

@@ -1,4 +1,4 @@
-//! A simulated disk: what was not synced may be gone after a crash, from some write on.
+//! A simulated disk: a crash may lose writes that were not synced, from some write on.
 
 use std::{
     collections::BTreeMap,
@@ -64,7 +64,7 @@ impl Logs {
 #[derive(Default)]
 struct Contents {
     durable: Logs,
-    /// With what is not synced.
+    /// Includes what is not synced.
     visible: Logs,
     unsynced: Vec<LogBatch>,
     fails_after: Option<u64>,
@@ -73,7 +73,7 @@ struct Contents {
 #[derive(Default)]
 pub struct SimulatedDisk {
     contents: Mutex<Contents>,
-    /// Says that it has synced, and has not.
+    /// Acknowledges an fsync that it has not done.
     lies: bool,
 }
 
@@ -89,22 +89,22 @@ impl SimulatedDisk {
         self.contents.lock().unwrap()
     }
 
-    /// The node goes down in the middle of the write after so many.
+    /// Fails in the middle of the write after so many.
     pub fn fail_after(&self, writes: u64) {
         self.contents().fails_after = Some(writes);
     }
 
-    /// No power cut is to come.
+    /// Cancels the failure that is to come.
     pub fn mend(&self) {
         self.contents().fails_after = None;
     }
 
-    /// How many writes a crash may lose.
+    /// Returns how many writes a crash may lose.
     pub fn unsynced(&self) -> usize {
         self.contents().unsynced.len()
     }
 
-    /// Power is cut; so many of the writes that were not synced have reached the disk all the same.
+    /// Cuts the power. So many of the writes that were not synced survive.
     pub fn crash(&self, survivors: usize) {
         let mut contents = self.contents();
         let Contents {

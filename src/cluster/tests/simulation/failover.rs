@@ -1,4 +1,4 @@
-//! How long a group is without a leader that commits, when its leader is gone.
+//! How long a group is without a leader that commits, after its leader is gone.
 
 use rand::Rng as _;
 
@@ -14,8 +14,8 @@ const MOMENTS_PER_SECOND: u64 = 200;
 const RUNS: u64 = 200;
 const LEADING_MAX: u64 = 3_000;
 
-/// Moments from the end of a group's leader to the first entry that another commits. `noticed`: the
-/// connections break, as when a process is killed; else there is nothing but silence.
+/// Returns the moments from the end of a leader to the first entry that another commits. `noticed`:
+/// the connections break, as when a process is killed; else there is only silence.
 fn failover(seed: u64, noticed: bool) -> u64 {
     let mut simulation = Simulation::new(seed, SOUND);
     simulation.splitting.from = u64::MAX;

@@ -1,4 +1,4 @@
-//! Members that come, and members that have lost what they had.
+//! Members that join, and members that have lost their disk.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn three_of_five() -> Simulation {
 fn until(simulation: &mut Simulation, holds: impl Fn(&Simulation) -> bool) {
     let deadline = simulation.now + TIMEOUT;
     while !holds(simulation) {
-        // A node may crash when it takes a snapshot over.
+        // A node may crash when it installs a snapshot.
         simulation.restart_all();
         simulation.moment().unwrap();
         assert!(simulation.now < deadline, "{}", simulation.stand());
@@ -61,7 +61,7 @@ fn a_node_that_has_nothing_is_given_no_vote_however_short_the_log_is() {
     target.voters.push(4);
     for _ in 0..TIMEOUT {
         simulation.moment().unwrap();
-        // It answers, and never gets the snapshot.
+        // It responds, and never gets the snapshot.
         simulation.nodes[3].fetches.clear();
         assert!(!members(&simulation).voters.contains(&4));
     }
@@ -118,7 +118,7 @@ fn nobody_leaves_while_those_who_stay_could_elect_nobody() {
     });
 }
 
-/// Where messages go that nobody reads.
+/// Drops all messages.
 struct Nowhere;
 
 impl Transport for Nowhere {
@@ -142,7 +142,8 @@ fn who_is_given_the_lead_before_it_has_installed_its_snapshot_does_not_stand() {
     (snapshot.index, snapshot.term) = (16, 2);
     snapshot.mut_conf_state().voters = vec![1, 2, 3];
     replicas.step(GROUPS[1], announced);
-    // Both before the log has gone over to the snapshot, and before the state machine has.
+    // Both before the log is restarted behind the snapshot, and before the state machine has
+    // installed it.
     replicas.step(GROUPS[1], message(MessageType::MsgTimeoutNow));
     let round = replicas.round(&mut Nowhere).unwrap();
     assert_eq!(round.restored, [(GROUPS[1], 16)]);

@@ -24,22 +24,22 @@ use world::Simulation;
 
 const SEEDS_USUALLY: u64 = 100;
 
-/// What is wrong with a build on purpose, to see that it is found out.
+/// What is broken in a build on purpose, to see that the simulation finds it.
 #[derive(Clone, Copy, Default)]
 pub struct Broken {
-    /// Disks say that they have synced, and have not.
+    /// Disks acknowledge an fsync that they have not done.
     pub lying_disks: bool,
-    /// Whoever believes to lead answers strong reads without asking anybody.
+    /// Leaders answer strong reads without a read index.
     pub hasty_reads: bool,
-    /// Nodes answer clients who have come further than they have.
+    /// Nodes answer clients whose session token is ahead of them.
     pub careless_sessions: bool,
-    /// Leaders judge by their own clocks.
+    /// Leaders use their own clocks.
     pub own_clocks: bool,
-    /// Strong reads are judged by the time of the node that answers them.
+    /// Strong reads use the time of the node that answers them.
     pub hasty_times: bool,
     /// Nodes purge by their own clocks.
     pub hasty_purges: bool,
-    /// Who has its group split goes on deciding.
+    /// Leaders go on deciding after the entry that splits their group.
     pub heedless_splits: bool,
 }
 
@@ -130,15 +130,15 @@ fn a_seed_tells_the_same_story_twice() {
     assert_ne!(run(3, SOUND), run(4, SOUND));
 }
 
-/// One would do; a few more say that it was not by chance.
+/// One would do; a few more show that it was not chance.
 const CAUGHT_MIN: usize = 3;
-/// Runs of a broken build: most of them meet no moment at which it matters.
+/// Runs of a broken build: in most of them the defect does not matter.
 const BROKEN_SEEDS: u64 = 60;
 
-/// A broken build must be found out.
+/// Checks that the simulation finds a defect.
 fn find_out(broken: Broken) {
     let caught = (0..BROKEN_SEEDS).filter(|seed| {
-        // The Raft library itself gives up when a log has forgotten what it had promised.
+        // raft-rs itself panics when a log has lost what it had acknowledged.
         let verdict = catch_unwind(AssertUnwindSafe(|| run(*seed, broken)));
         verdict.is_err() || verdict.is_ok_and(|verdict| verdict.is_err())
     });

@@ -1,4 +1,4 @@
-//! A simulated network: loses, doubles, delays and reorders; links can be cut one way.
+//! A simulated network: drops, duplicates, delays and reorders messages; links can be cut one way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub struct Network {
     sent: u64,
 }
 
-/// A message under way; without a Raft message it tells the time.
+/// A message in flight; without a Raft message it carries the time only.
 struct Sent {
     from: NodeId,
     to: NodeId,
@@ -43,7 +43,7 @@ struct Sent {
     message: Option<RaftMessage>,
 }
 
-/// What has arrived.
+/// A message that has arrived.
 pub struct Arrived {
     pub from: NodeId,
     pub to: NodeId,
@@ -75,7 +75,7 @@ impl Network {
         }
     }
 
-    /// Tells a node the time, and nothing else.
+    /// Sends the time, and nothing else.
     pub fn tell(&mut self, now: u64, from: NodeId, to: NodeId, sync: TimeSync, rng: &mut StdRng) {
         self.send(now, (from, to), sync, None, rng);
     }
@@ -88,15 +88,15 @@ impl Network {
         message: Option<(GroupId, Message)>,
         rng: &mut StdRng,
     ) {
-        let snapshots = if rng.random_range(0..100) < self.weather.lost_percent {
+        let count = if rng.random_range(0..100) < self.weather.lost_percent {
             0
         } else {
             1 + usize::from(rng.random_range(0..100) < self.weather.doubled_percent)
         };
-        for _ in 0..snapshots {
+        for _ in 0..count {
             self.sent += 1;
             let arrives = now + rng.random_range(1..=self.weather.delay_max);
-            // Through the same form as between real nodes.
+            // In the form that it has between real nodes.
             let message = message.clone();
             let sent = Sent {
                 from,
@@ -108,7 +108,7 @@ impl Network {
         }
     }
 
-    /// What a node has said, or one of its replicas has, does not arrive any more.
+    /// Drops what is in flight from a node, or from one of its replicas.
     pub fn forget(&mut self, node: NodeId, group: Option<GroupId>) {
         self.in_flight.retain(|_, sent| {
             let of = sent.message.as_ref().map(|message| message.group);
@@ -116,7 +116,7 @@ impl Network {
         });
     }
 
-    /// What arrives by now.
+    /// Returns what has arrived by now.
     pub fn arrived(&mut self, now: u64) -> Vec<Arrived> {
         let later = self.in_flight.split_off(&(now + 1, 0));
         let arrived = std::mem::replace(&mut self.in_flight, later);
@@ -133,7 +133,7 @@ impl Network {
     }
 }
 
-/// What nodes say at one moment.
+/// Sends the messages of one node at one moment.
 pub struct Outgoing<'a> {
     network: &'a mut Network,
     watch: &'a mut Watch,

@@ -1,4 +1,4 @@
-//! A simulated node: its groups, and a state machine for each that remembers what was applied.
+//! A simulated node: its groups, and for each a state machine that records what was applied.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +30,7 @@ use crate::{
     store::{EngineError, engine::Durability},
 };
 
-/// So little that nodes that are away for a while lack more than the others have kept.
+/// So little that nodes which are away for a while need a snapshot.
 const RETENTION: LogRetention = LogRetention {
     entries_max: 20,
     bytes_max: u64::MAX,
@@ -39,32 +39,32 @@ const RETENTION: LogRetention = LogRetention {
 /// What was applied to a group, in order.
 #[derive(Clone, Default)]
 pub struct Machine {
-    /// What a part has from the group that it came from.
+    /// The values that a child has from its parent.
     inherited: Vec<u64>,
-    /// How its parts begin, as the entry that splits it says.
+    /// The initial state of its children, as the entry that splits it says.
     pub cut: Option<InitialState>,
-    /// Who begins a part together, if it was made here.
+    /// The initial state of a child that was made here.
     origin: Option<InitialState>,
     pub entries: Vec<Committed>,
-    /// Values that were due and are gone.
+    /// Values that have expired and are purged.
     pub purged: BTreeSet<u64>,
-    /// So many of them survive a crash for sure.
+    /// So many entries survive a crash for sure.
     durable: usize,
 }
 
 impl Machine {
-    /// The last entry that was applied.
+    /// Returns the last applied entry.
     pub fn applied(&self) -> u64 {
         self.entries.last().map_or(0, |entry| entry.index)
     }
 
-    /// Where it stands: one that has applied nothing stands at the beginning.
+    /// Returns its position in the log; the initial one if it has applied nothing.
     pub fn index(&self) -> u64 {
         self.applied().max(INITIAL_POSITION.index)
     }
 
-    /// How far it has come for clients. One that is still to be filled has nothing to show, and is
-    /// behind every part that was made here.
+    /// Returns its index as clients see it. An uninitialized one has nothing to show, and is behind
+    /// every child that was made here.
     pub fn shows(&self) -> u64 {
         let is_uninitialized = self.entries.is_empty() && self.origin.is_none();
         if is_uninitialized { 0 } else { self.index() }
@@ -76,8 +76,8 @@ impl Machine {
         self.inherited.iter().copied().chain(applied)
     }
 
-    /// How its group begins, if it has no log: one that was made here and has applied nothing
-    /// begins with those that have made it, too.
+    /// Returns how its group begins if it has no log. A child that was made here and has applied
+    /// nothing is bootstrapped.
     fn beginning(&self, otherwise: &InitialState) -> InitialState {
         let origin = self.origin.as_ref().filter(|_| self.entries.is_empty());
         origin.unwrap_or(otherwise).clone()
@@ -98,10 +98,10 @@ pub struct Waiting {
     pub term: u64,
     pub index: u64,
     pub value: u64,
-    /// The highest index that anybody had been told of when the value was proposed.
+    /// The highest index that was acknowledged when the value was proposed.
     pub after: u64,
-    /// The time by which it was decided, and the latest one by which anything was that anybody had
-    /// been told of.
+    /// The time by which it was decided, and the latest one of anything that was acknowledged
+    /// before.
     pub judged: i64,
     pub not_before: i64,
 }
@@ -116,13 +116,13 @@ pub struct Fetch {
 /// Milliseconds of a moment.
 const MOMENT: i64 = 5;
 
-/// A node's clocks, and what it makes of those of others.
+/// A node's clocks, and the time that it agrees on with others.
 pub struct Watch {
     node: NodeId,
     time: SharedTime,
     /// By how much its wall clock is wrong.
     pub skew: i64,
-    /// Its monotonic clock began some time.
+    /// The start of its monotonic clock.
     start: i64,
 }
 
@@ -136,12 +136,12 @@ impl Watch {
         }
     }
 
-    /// All that is left of it in the next life of a process is what was kept.
+    /// Restarts the process: only the floor was persisted.
     fn restart(&mut self) {
         self.time = SharedTime::new(self.node, self.time.floor());
     }
 
-    /// Takes note of who the members of the node's groups are.
+    /// Notes the voters of the node's groups.
     pub fn follow(&mut self, replicas: &Replicas) {
         self.time.set_groups(replicas.voters());
     }
@@ -162,7 +162,7 @@ impl Watch {
         self.time.receive(from, sync, self.monotonic(now));
     }
 
-    /// What the node takes for the time of a group.
+    /// Returns the time of a group on this node.
     pub fn time(&self, group: GroupId, now: u64) -> Option<i64> {
         let offset = self.time.offset(group)?;
         Some(self.monotonic(now) + offset)
@@ -180,7 +180,7 @@ pub struct Node {
     pub machines: BTreeMap<GroupId, Machine>,
     pub roles: BTreeMap<GroupId, Role>,
     pub waiting: Vec<Waiting>,
-    /// Neither hears nor ticks before this moment.
+    /// It neither receives nor ticks before this moment.
     pub paused_until: u64,
     /// Snapshots that followers may fetch.
     pub snapshots: BTreeMap<(GroupId, u64), Machine>,
@@ -189,12 +189,12 @@ pub struct Node {
     pub fetched: BTreeMap<GroupId, (u64, Machine)>,
     /// The term in which it has proposed to split.
     pub parting: Option<u64>,
-    /// When it hears that the catalog names the parts, and whether it has.
+    /// When it learns that the catalog names the children, and whether it has.
     pub hears_at: u64,
     pub knows_parts: bool,
 }
 
-/// Takes a group up. `false`: the disk has failed already.
+/// Opens a group. Returns `false` if the disk has failed.
 fn add(replicas: &mut Replicas, group: GroupId, begin: &InitialState, applied: u64) -> bool {
     match replicas.add(group, begin, applied) {
         Ok(()) => true,
@@ -208,7 +208,7 @@ impl Node {
         Self {
             id,
             lies,
-            begin,
+            initial,
             watch,
             disk: Arc::new(SimulatedDisk::new(lies)),
             replicas: None,
@@ -230,7 +230,7 @@ impl Node {
         parent.is_some_and(Machine::is_split)
     }
 
-    /// Makes a part, durably, unless it is there.
+    /// Makes a child, durably, unless it is there.
     pub fn make_part(&mut self, part: GroupId) {
         let Some(parent) = self.machines.get(&PARENT) else {
             return;
@@ -244,7 +244,7 @@ impl Node {
         self.machines.entry(part).or_insert(made);
     }
 
-    /// Takes part in the groups of the parts, unless the disk fails.
+    /// Opens the groups of the children. Returns `false` if the disk fails.
     pub fn open_parts(&mut self) -> bool {
         PARTS.into_iter().all(|part| {
             let machine = self.machines.entry(part).or_default();
@@ -258,7 +258,7 @@ impl Node {
         })
     }
 
-    /// Takes its groups up: those of the catalog, as the node knows it, and the parts that it has
+    /// Opens its groups: those of the catalog, as the node knows it, and the children that it has
     /// made ahead of it.
     pub fn start(&mut self) {
         let mut groups = GROUPS.to_vec();
@@ -274,7 +274,7 @@ impl Node {
             let machine = self.machines.entry(*group).or_default();
             let begin = match PARTS.contains(group) {
                 true => machine.beginning(&InitialState::Uninitialized),
-                false => self.begin.clone(),
+                false => self.initial.clone(),
             };
             if !add(&mut replicas, *group, &begin, machine.applied()) {
                 return;
@@ -283,8 +283,7 @@ impl Node {
         self.replicas = Some(replicas);
     }
 
-    /// Makes a crash good between the moment when the log went over to a snapshot and the one when
-    /// the state machine did.
+    /// Installs a snapshot that the log has accepted before a crash and the state machine has not.
     fn take_fetched(&mut self, group: GroupId) {
         let kept = self.disk.load(group).unwrap().unwrap_or_default();
         let begins = kept.truncated.index;
@@ -343,7 +342,7 @@ impl Node {
         self.roles.clear();
         self.snapshots.clear();
         self.fetches.clear();
-        // Whoever waited does not know what became of the value.
+        // The outcome is unknown to the waiting clients.
         self.waiting.clear();
         self.disk.crash(rng.random_range(0..=self.disk.unsynced()));
         for machine in self.machines.values_mut() {
@@ -355,28 +354,28 @@ impl Node {
         }
     }
 
-    /// The term in which the node leads a group and has applied all that earlier leaders have left.
+    /// Returns the term in which the node leads a group, if it has applied all entries of earlier
+    /// leaders.
     pub fn decides(&self, group: GroupId) -> Option<u64> {
         let term = self.roles.get(&group).filter(|role| role.is_leader)?.term;
         let last = self.machines.get(&group)?.entries.last()?.term;
         (last == term).then_some(term)
     }
 
-    /// Loses everything it had, and does not know whether it had anything.
+    /// Loses its disk, and with it the knowledge that it had data.
     pub fn wipe(&mut self) {
         let watch = Watch::new(self.id, self.watch.skew);
         *self = Self::new(self.id, InitialState::Uninitialized, self.lies, watch);
     }
 
-    /// Removes its replica of a group, and begins it blank when it is to have one again. `false`:
-    /// its disk fails.
+    /// Removes its replica of a group; a later one is uninitialized. Returns `false` if the disk
+    /// fails.
     pub fn remove(&mut self, group: GroupId) -> bool {
         let Some(replicas) = &mut self.replicas else {
             return true;
         };
         let records = vec![(group, LogRecord::Remove)];
-        // A replica that comes back to life after it was destroyed would be another fault than
-        // those that are meant here.
+        // A removed replica that comes back would be another fault than those meant here.
         if self
             .disk
             .write(LogBatch { records }, Durability::Synced)
@@ -384,7 +383,7 @@ impl Node {
         {
             return false;
         }
-        self.begin = InitialState::Uninitialized;
+        self.initial = InitialState::Uninitialized;
         self.machines.remove(&group);
         self.roles.remove(&group);
         self.fetched.remove(&group);
@@ -395,7 +394,7 @@ impl Node {
         replicas.add(group, &InitialState::Uninitialized, 0).is_ok()
     }
 
-    /// Makes the state machine of a group durable, and gives its log free up to there.
+    /// Makes the state machine of a group durable, and releases its log up to there.
     pub fn checkpoint(&mut self, group: GroupId) {
         if let Some(replicas) = &mut self.replicas
             && let Some(machine) = self.machines.get_mut(&group)

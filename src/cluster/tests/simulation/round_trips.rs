@@ -1,4 +1,4 @@
-//! How many messages a strong read waits for, one after the other.
+//! How many messages a strong read waits for, one after another.
 
 use raft::eraftpb::{Message, MessageType};
 
@@ -36,26 +36,25 @@ fn a_strong_read_takes_one_round_trip_between_nodes_at_the_leader_and_elsewhere(
         for at in 0..3 {
             let mut waited: Vec<u64> = (0..TRIES).map(|_| wait(&mut simulation, at)).collect();
             waited.sort_unstable();
-            // A read that meets the end of a unit of time asks once more.
+            // A read across the end of a unit of time needs one more round trip.
             let usual = waited[waited.len() / 2];
             assert_eq!(usual, ROUND_TRIP, "node {} of seed {seed}", at + 1);
         }
     }
 }
 
-/// Moments from the one at which a node sends the question of a strong read to the one at which it
-/// is answered.
+/// Returns the moments that a strong read takes.
 fn wait(simulation: &mut Simulation, at: usize) -> u64 {
     let began = simulation.now + 1;
-    let number = simulation.ask_at(at, GROUPS[1]).expect("the node is up");
-    while simulation.readers.waits(number) {
+    let request_id = simulation.ask_at(at, GROUPS[1]).expect("the node is up");
+    while simulation.readers.waits(request_id) {
         simulation.moment().unwrap();
         assert!(simulation.now < began + STORM, "nobody answers");
     }
     simulation.now - began
 }
 
-/// What groups say, for whoever wants to deliver it by hand.
+/// Records messages, to be delivered by hand.
 #[derive(Default)]
 struct Recorded(Vec<Message>);
 

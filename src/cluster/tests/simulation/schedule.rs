@@ -1,4 +1,4 @@
-//! What befalls the world: a storm of faults, then calm.
+//! What happens to the world: a storm of faults, then calm.
 
 use rand::Rng as _;
 
@@ -55,7 +55,7 @@ impl Simulation {
         })
     }
 
-    /// Faults, each seldom.
+    /// Injects a fault, each kind seldom.
     pub fn trouble(&mut self) {
         let at = self.rng.random_range(0..self.nodes.len());
         let (id, other) = (self.nodes[at].id, self.rng.random_range(1..=NODES));
@@ -86,7 +86,7 @@ impl Simulation {
         }
     }
 
-    /// Other nodes are to have replicas of a group.
+    /// Changes the target configuration of a group.
     pub fn change_target(&mut self) {
         let group = self.any_group();
         if group == PARENT && self.splitting.rests(self.now) {
@@ -110,7 +110,7 @@ impl Simulation {
         self.targets.insert(group, target);
     }
 
-    /// A node that a group has let go removes its replica.
+    /// Removes the replicas of a node that it should not have.
     pub fn remove_left(&mut self, at: usize) {
         for group in self.groups() {
             let Some(leader) = self.settled_leader(group) else {
@@ -119,10 +119,9 @@ impl Simulation {
             let members = leader.replicas.as_ref().and_then(|all| all.group(group));
             let id = self.nodes[at].id;
             if members.is_some_and(|group| !group.members().contains(id)) {
-                // What it has said of that replica has arrived or never will, as over a connection
-                // that is there for one life of a process.
+                // Its messages of that replica have arrived or never will, as over a connection.
                 self.network.forget(id, Some(group));
-                // Its log and its files go together, or neither.
+                // Its log and its files are removed together, or neither is.
                 self.nodes[at].disk.mend();
                 if !self.nodes[at].remove(group) {
                     return self.crash(at);
@@ -131,7 +130,7 @@ impl Simulation {
         }
     }
 
-    /// A node loses its disk, while all others have theirs: more is not promised.
+    /// A node loses its disk, while all others have theirs: no more is promised.
     pub fn wipe(&mut self, at: usize) {
         if self.splitting.rests(self.now)
             || self

@@ -33,9 +33,9 @@ use crate::cluster::{
 /// Moments with faults.
 pub const STORM: u64 = 6_000;
 pub const NODES: NodeId = 5;
-/// Moments between two sync at which a node tells all others what it knows of the time.
+/// Moments between two messages with which a node sends its time to all others.
 pub const TELL: u64 = 100;
-/// Moments after which a node withdraws what it snapshots, about.
+/// Moments after which a node withdraws its snapshots, approximately.
 pub const SNAPSHOT_LIFE: u64 = 400;
 /// Milliseconds that a value lives at most.
 pub const LIFE_MAX: i64 = 10_000;
@@ -54,22 +54,22 @@ pub struct Simulation {
     pub rng: StdRng,
     pub now: u64,
     pub nodes: Vec<Node>,
-    /// Who is to have replicas of each group.
+    /// The target configuration of each group.
     pub targets: BTreeMap<GroupId, TargetConfig>,
     pub network: Network,
-    /// What anybody has applied at an index: everybody must apply the same.
+    /// What any node has applied at an index: all must apply the same.
     pub history: BTreeMap<(GroupId, u64), (u64, Bytes)>,
     pub leaders: BTreeMap<(GroupId, u64), NodeId>,
     pub acknowledged: BTreeMap<(GroupId, u64), u64>,
     pub readers: Readers,
     pub sessions: Sessions,
     pub expiry: Expiry,
-    /// The latest time by which a leader has judged, and the latest term of one that did.
+    /// The latest term and time that a leader has used.
     pub judged: BTreeMap<GroupId, (u64, i64)>,
     pub judgements: u64,
-    /// The latest term that anybody takes part in.
+    /// The latest term of each group.
     pub terms: BTreeMap<GroupId, u64>,
-    /// Connections that others will notice to be broken: when, by whom, to whom.
+    /// Broken connections: when they are noticed, by which node, to which node.
     pub breaks: BTreeSet<(u64, NodeId, NodeId)>,
     pub proposed: u64,
     pub crashes: u64,
@@ -222,7 +222,7 @@ impl Simulation {
         }
     }
 
-    /// A node removes what is due, wherever it has it.
+    /// Purges what has expired on a node.
     pub fn purge(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if node.paused_until > self.now || node.replicas.is_none() {
@@ -239,7 +239,7 @@ impl Simulation {
         }
     }
 
-    /// What has been fetched by now is told to its group, or that it could not be had.
+    /// Tells the groups of a node which snapshots were fetched, or could not be.
     pub fn finish_fetches(&mut self, at: usize) {
         if self.nodes[at].paused_until > self.now {
             return;
@@ -314,14 +314,14 @@ impl Simulation {
         }
     }
 
-    /// Somebody wants to read what is newest, at any node.
+    /// Begins a strong read, at any node.
     pub fn ask(&mut self) {
         let at = self.rng.random_range(0..self.nodes.len());
         let group = self.any_group();
         self.ask_at(at, group);
     }
 
-    /// The number of the question, if the node listens.
+    /// Begins a strong read. Returns the id of its request, if the node is up.
     pub fn ask_at(&mut self, at: usize, group: GroupId) -> Option<u64> {
         let node = &mut self.nodes[at];
         let (Some(replicas), false) = (&mut node.replicas, node.paused_until > self.now) else {
@@ -329,26 +329,26 @@ impl Simulation {
         };
         let told = self.acknowledged.range((group, 0)..=(group, u64::MAX));
         let told = told.map(|((_, index), _)| *index).next_back().unwrap_or(0);
-        let number = self.readers.begin(group, node.id, told);
+        let request_id = self.readers.begin(group, node.id, told);
         let time = node.watch.time(group, self.now).unwrap_or(i64::MIN);
         if !self.broken.hasty_reads {
-            replicas.request_read_index(group, number, time);
+            replicas.request_read_index(group, request_id, time);
         } else if node.roles.get(&group).is_some_and(|role| role.is_leader) {
             let index = replicas
                 .group(group)
                 .map_or(0, |group| group.commit_index());
             let answer = ReadIndex {
-                number,
+                request_id,
                 index,
                 time,
                 safe_time: time,
             };
             self.readers.may_read(group, node.id, answer);
         }
-        Some(number)
+        Some(request_id)
     }
 
-    /// A client goes on with its session, at any node.
+    /// Reads in a session, at any node.
     pub fn read_in_session(&mut self) -> Result<(), String> {
         let at = self.rng.random_range(0..self.nodes.len());
         let (group, client) = (self.any_group(), self.rng.random_range(0..CLIENTS));
@@ -364,7 +364,7 @@ impl Simulation {
         }
     }
 
-    /// Lets one node do what it has to do.
+    /// Runs one node.
     pub fn work(&mut self, at: usize, tick: bool) -> Result<(), String> {
         let Self {
             nodes,
