@@ -222,7 +222,7 @@ impl Shard {
 
     pub(super) fn decide(&mut self, request: Perform) {
         let Perform {
-            role,
+            place,
             operations,
             atomic,
             reply,
@@ -288,7 +288,7 @@ impl Shard {
             lsn: self.decided.lsn + 1,
             ts,
             next_ordinal: self.decided.next_ordinal,
-            role,
+            place,
             indexing: Indexing {
                 state: self.decided.index,
                 live: &live,
