@@ -1,5 +1,7 @@
 //! What happens to the world: a storm of faults, then calm.
 
+use std::hash::Hasher as _;
+
 use rand::Rng as _;
 
 use super::{
