@@ -35,7 +35,7 @@ use crate::{
     coordinator::{
         Coordinator,
         actor::Policy,
-        meta::{Meta, Own, filled},
+        meta::{Meta, Own, initialized_at},
     },
     gateway::{
         auth::{
@@ -55,7 +55,7 @@ use crate::{
     server::{ByteBudget, Deadlines, Listening},
     shard::{
         answer,
-        host::{Admission, Groups, ShardHost, folders::ShardFolders},
+        host::{Admission, ClusterContext, ShardHost, folders::ShardFolders},
         set_document_cache_bytes_max,
     },
     store::{
@@ -216,7 +216,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         if let Some(joined) = &member {
             begin_catalog(meta, coordinator.clone(), joined);
         }
-        actix::spawn(Arc::clone(meta).keep_answering(Arc::clone(&table)));
+        actix::spawn(Arc::clone(meta).keep_lease(Arc::clone(&table)));
     }
 
     let shared = Arc::new(Shared {
@@ -252,7 +252,12 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
     if let Some(joined) = member {
         let node = joined.member.node;
         let meta = meta.clone();
-        ends = meta.map(|meta| (node, joined.asking.until_taken_out(joined.member, meta)));
+        ends = meta.map(|meta| {
+            (
+                node,
+                joined.member_check.until_taken_out(joined.member, meta),
+            )
+        });
         log = Some(joined.log);
         server::for_nodes(joined.sent_on, Arc::clone(&shared));
     }
@@ -448,14 +453,14 @@ async fn open_coordinator(
     };
     let groups = joined.map(|joined| {
         let member = Arc::clone(&joined.member);
-        Groups {
+        ClusterContext {
             driver: joined.member.driver.clone(),
             snapshots: Arc::clone(&joined.snapshots),
             time: Arc::clone(&joined.time),
             connected: Box::new(move |node| member.is_connected(node)),
-            filled: {
+            initialized_at: {
                 let folder = folder.clone();
-                Box::new(move || filled(&folder))
+                Box::new(move || initialized_at(&folder))
             },
         }
     });

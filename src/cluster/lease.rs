@@ -1,15 +1,16 @@
-//! The right of a node to answer: it has heard, not long ago, all that the catalog's group has committed.
+//! The lease of a node to serve requests: it had all of the catalog's committed changes not long
+//! ago.
 //!
-//! A node asks that group for its last committed index every now and then, counting from the moment at which it asks. Whatever is committed later than that, the node
-//! may miss for no longer than [`LEASE`]. So a change of the catalog is in force everywhere when every node has said so, or when that time has passed: whoever has not
-//! heard of it answers nobody.
+//! A node requests the read index of the catalog's group from time to time, and its lease counts
+//! from the moment of the request. So it misses no change for longer than [`LEASE`]: a change of
+//! the catalog is in effect on all nodes when each has said so, or when that time has passed.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
-/// How long a node answers after it was last known to be up to date.
+/// How long a node serves requests after it was last known to be up to date.
 pub const LEASE: Duration = Duration::from_secs(3);
 /// Clocks of two nodes may run at rates that differ a little.
 pub const LEASE_MARGIN: Duration = Duration::from_millis(300);
@@ -45,18 +46,19 @@ impl Lease {
         self.millis(now) < self.until.load(Ordering::Acquire)
     }
 
-    /// Changes whenever the node has been without the right to answer: what it holds may be old since then.
+    /// Returns a number that changes whenever the lease has expired: replicas may be stale since
+    /// then.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// The node has all that was committed when it asked.
-    pub fn renew(&self, asked: Instant) {
-        self.renew_at(asked, Instant::now());
+    /// Renews the lease: the node has all that was committed at the time of its request.
+    pub fn renew(&self, requested: Instant) {
+        self.renew_at(requested, Instant::now());
     }
 
-    fn renew_at(&self, asked: Instant, now: Instant) {
-        let until = self.millis(asked + LEASE);
+    fn renew_at(&self, requested: Instant, now: Instant) {
+        let until = self.millis(requested + LEASE);
         if !self.holds_at(now) && self.millis(now) < until {
             self.epoch.fetch_add(1, Ordering::AcqRel);
         }
@@ -69,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_counts_from_the_question_not_from_the_answer() {
+    fn it_counts_from_the_request_not_from_the_answer() {
         let lease = Lease::default();
         let start = lease.start;
         assert!(!lease.holds_at(start));
@@ -83,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_epoch_changes_when_the_right_was_lost() {
+    fn the_epoch_changes_when_the_lease_has_expired() {
         let lease = Lease::default();
         let start = lease.start;
         let seconds = Duration::from_secs;

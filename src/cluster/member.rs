@@ -1,34 +1,41 @@
-//! A node as a member of its cluster: its Raft groups, its connections, and questions to the others.
+//! A node as a member of its cluster: its Raft groups, its connections, and requests to other
+//! nodes.
 
-use std::{collections::BTreeMap, io, net::TcpListener, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, net::TcpListener, sync::Arc, sync::Weak, time::Duration};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 use super::{
     GroupId, NodeId,
-    calls::{Calls, NoAnswer},
-    driver::{Driver, Plan},
-    group_log::{BEGINNING, Begin, LogDisk, Members},
-    handshake::Identity,
-    join::Door,
-    links::{Arrival, Counts, Links},
-    parcel::{Parcel, Question},
+    driver::{Driver, DriverParts},
+    raft::{
+        log_disk::{INITIAL_POSITION, InitialState, LogDisk},
+        membership::Members,
+    },
     snapshots::Snapshots,
-    timekeeper::Timekeeper,
+    time::timekeeper::Timekeeper,
+    transport::{
+        calls::{CallError, Calls},
+        connections::Connections,
+        handshake::Identity,
+        join::JoinHandler,
+        message::{PeerMessage, PeerRequest, Reply},
+        peers::{Counts, PeerEvent},
+    },
 };
 use crate::store::EngineError;
 
-/// Answers a question of another node by calling back once.
-pub type Answerer = Box<dyn Fn(NodeId, Bytes, Reply) + Send + Sync>;
-pub type Reply = Box<dyn FnOnce(Bytes) + Send>;
+/// Answers a request of another node by calling back once.
+pub type RequestHandler = Box<dyn Fn(NodeId, Bytes, Reply) + Send + Sync>;
 
-/// Who a node is, and what it has.
-pub struct Place {
+/// What a member is made of.
+pub struct MemberConfig {
     pub identity: Identity,
-    /// The nodes that begin the cluster together, with their addresses; none where this one came later.
+    /// The nodes that bootstrap the cluster, with their addresses; none where this one joined
+    /// later.
     pub founders: BTreeMap<NodeId, String>,
-    /// All nodes, this one too, with their addresses, as far as they are known.
+    /// All known nodes, this one too, with their addresses.
     pub members: BTreeMap<NodeId, String>,
     pub listener: TcpListener,
     pub disk: Arc<dyn LogDisk>,
@@ -36,21 +43,22 @@ pub struct Place {
     pub time: Arc<Timekeeper>,
 }
 
-/// Who answers other nodes.
-pub struct Answers {
-    pub requests: Answerer,
-    pub orders: Answerer,
-    pub door: Door,
+/// Handles requests of other nodes.
+pub struct RequestHandlers {
+    pub requests: RequestHandler,
+    pub orders: RequestHandler,
+    pub join: JoinHandler,
 }
 
-/// How often the others are asked whether there is a cluster.
-const BEGIN_POLL: Duration = Duration::from_millis(50);
-/// Nodes that have left are connected for so long, to hear of it.
-const FORGET_AFTER: Duration = Duration::from_secs(10);
-const BEGUN: &[u8] = b"begun";
+/// How often the others are asked whether the cluster is bootstrapped.
+const BOOTSTRAP_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long nodes that have left stay connected, to hear of it.
+const DISCONNECT_AFTER: Duration = Duration::from_secs(10);
+const BOOTSTRAPPED: &[u8] = b"begun";
 const NEW: &[u8] = b"new";
 
-fn members_of(driver: &Driver) -> Bytes {
+/// Returns the encoded members of all groups of this node.
+fn encode_members(driver: &Driver) -> Bytes {
     let status = driver.status();
     let members = status.iter().map(|group| (group.group, &group.members));
     rmp_serde::to_vec(&members.collect::<Vec<_>>())
@@ -58,12 +66,13 @@ fn members_of(driver: &Driver) -> Bytes {
         .into()
 }
 
-/// The newest members of a group that a majority of themselves knows of. A change that only the leader knows to be committed could be forgotten with its disk, and the
-/// others would go on to wait for those who left.
-fn known_to_most(told: &BTreeMap<NodeId, Members>) -> Option<Members> {
-    let known = told.values().filter(|members| {
+/// Returns the newest members of a group that a quorum of themselves knows of. A change that only
+/// the leader knows to be committed could be lost with its disk, and the others would wait for
+/// nodes that have left.
+fn known_to_quorum(reported: &BTreeMap<NodeId, Members>) -> Option<Members> {
+    let known = reported.values().filter(|members| {
         let knows = |voter: &&NodeId| {
-            let theirs = told.get(voter);
+            let theirs = reported.get(voter);
             theirs.is_some_and(|theirs| theirs.since >= members.since)
         };
         members.voters.iter().filter(knows).count() > members.voters.len() / 2
@@ -71,33 +80,92 @@ fn known_to_most(told: &BTreeMap<NodeId, Members>) -> Option<Members> {
     known.max_by_key(|members| members.since).cloned()
 }
 
-/// Whether anything was ever written to the catalog's log.
-fn begun(log: &dyn LogDisk) -> Bytes {
-    let answer = match log.load(GroupId::META) {
+/// Returns whether anything was ever written to the catalog's log, encoded.
+fn is_bootstrapped(disk: &dyn LogDisk) -> Bytes {
+    let answer = match disk.load(GroupId::META) {
         Ok(None) => NEW,
-        Ok(Some(kept)) if kept.last == BEGINNING => NEW,
-        Ok(Some(kept)) if kept.last.index == 0 => NEW,
-        Ok(Some(_)) => BEGUN,
+        Ok(Some(persisted)) if persisted.last == INITIAL_POSITION => NEW,
+        Ok(Some(persisted)) if persisted.last.index == 0 => NEW,
+        Ok(Some(_)) => BOOTSTRAPPED,
         Err(_) => b"",
     };
     Bytes::from_static(answer)
 }
 
+/// Routes what comes from other nodes.
+struct Dispatcher {
+    driver: Driver,
+    calls: Arc<Calls>,
+    connections: Weak<Connections>,
+    disk: Arc<dyn LogDisk>,
+    snapshots: Arc<Snapshots>,
+    time: Arc<Timekeeper>,
+    requests: RequestHandler,
+    orders: RequestHandler,
+}
+
+impl Dispatcher {
+    fn handle(&self, from: NodeId, event: PeerEvent) {
+        match event {
+            PeerEvent::Message(PeerMessage::Raft(sync, messages)) => {
+                self.time.receive(from, sync);
+                self.driver.receive(messages);
+            }
+            PeerEvent::Message(PeerMessage::Response(id, response)) => {
+                self.calls.responded(from, id, response)
+            }
+            PeerEvent::Message(PeerMessage::Request(id, request)) => {
+                self.handle_request(from, id, request);
+            }
+            PeerEvent::Message(PeerMessage::Heartbeat) => {}
+            PeerEvent::Disconnected => {
+                self.calls.disconnected(from);
+                self.driver.disconnected(from);
+            }
+        }
+    }
+
+    fn handle_request(&self, from: NodeId, id: u64, request: PeerRequest) {
+        let connections = self.connections.clone();
+        let reply = move |response| {
+            if let Some(connections) = connections.upgrade() {
+                connections.send_together(from, &PeerMessage::Response(id, response));
+            }
+        };
+        match request {
+            PeerRequest::Gateway(request) => (self.requests)(from, request, Box::new(reply)),
+            PeerRequest::Order(order) => (self.orders)(from, order, Box::new(reply)),
+            PeerRequest::Members => reply(encode_members(&self.driver)),
+            // Both wait for the disk.
+            PeerRequest::SnapshotChunk(chunk) => {
+                let snapshots = Arc::clone(&self.snapshots);
+                tokio::task::spawn_blocking(move || reply(snapshots.chunk(&chunk)));
+            }
+            PeerRequest::IsBootstrapped => {
+                let disk = Arc::clone(&self.disk);
+                tokio::task::spawn_blocking(move || reply(is_bootstrapped(&*disk)));
+            }
+        }
+    }
+}
+
 pub struct Member {
     pub node: NodeId,
-    /// The nodes that begin the cluster together, with their addresses; none where this one came later.
+    /// The nodes that bootstrap the cluster, with their addresses; none where this one joined
+    /// later.
     founders: BTreeMap<NodeId, String>,
     /// All nodes, this one too, with their addresses.
     members: ArcSwap<BTreeMap<NodeId, String>>,
     pub driver: Driver,
-    links: Arc<Links>,
+    connections: Arc<Connections>,
     calls: Arc<Calls>,
 }
 
 impl Member {
-    /// Listens, dials, and begins to drive the groups. Must be called on an event loop, which carries the connections.
-    pub fn start(place: Place, answers: Answers) -> io::Result<Self> {
-        let Place {
+    /// Listens, dials, and starts to drive the groups. Must be called on an event loop, which
+    /// carries the connections.
+    pub fn start(config: MemberConfig, handlers: RequestHandlers) -> io::Result<Self> {
+        let MemberConfig {
             identity,
             founders,
             members,
@@ -105,82 +173,52 @@ impl Member {
             disk,
             snapshots,
             time,
-        } = place;
-        let Answers {
-            requests,
-            orders,
-            door,
-        } = answers;
+        } = config;
         let node = identity.node;
-        let (driver, waiting) = Driver::new();
+        let (driver, unstarted) = Driver::new();
         let calls = Arc::new(Calls::default());
-        let links = Arc::new_cyclic(|links: &std::sync::Weak<Links>| {
-            let links = links.clone();
-            let (driver, calls) = (driver.clone(), Arc::clone(&calls));
-            let time = Arc::clone(&time);
-            let (offered, log) = (Arc::clone(&snapshots), Arc::clone(&disk));
-            let inbox = move |from, arrival| match arrival {
-                Arrival::Parcel(Parcel::Raft(times, letters)) => {
-                    time.hear(from, times);
-                    driver.receive(letters);
-                }
-                Arrival::Parcel(Parcel::Answer(number, answer)) => {
-                    calls.answered(from, number, answer)
-                }
-                Arrival::Parcel(Parcel::Question(number, question)) => {
-                    let links = links.clone();
-                    let reply = move |answer| {
-                        if let Some(links) = links.upgrade() {
-                            links.send_together(from, &Parcel::Answer(number, answer));
-                        }
-                    };
-                    match question {
-                        Question::Request(request) => requests(from, request, Box::new(reply)),
-                        Question::Order(order) => orders(from, order, Box::new(reply)),
-                        Question::Members => reply(members_of(&driver)),
-                        // Both wait for the disk.
-                        Question::Snapshot(piece) => {
-                            let snapshots = Arc::clone(&offered);
-                            tokio::task::spawn_blocking(move || reply(snapshots.answer(&piece)));
-                        }
-                        Question::Begun => {
-                            let log = Arc::clone(&log);
-                            tokio::task::spawn_blocking(move || reply(begun(&*log)));
-                        }
-                    }
-                }
-                Arrival::Parcel(Parcel::Alive) => {}
-                Arrival::Gone => {
-                    calls.lost(from);
-                    driver.lost(from);
-                }
+        let connections = Arc::new_cyclic(|connections| {
+            let dispatcher = Dispatcher {
+                driver: driver.clone(),
+                calls: Arc::clone(&calls),
+                connections: Weak::clone(connections),
+                disk: Arc::clone(&disk),
+                snapshots: Arc::clone(&snapshots),
+                time: Arc::clone(&time),
+                requests: handlers.requests,
+                orders: handlers.orders,
             };
-            Links::new(identity, &members, Box::new(inbox), door)
+            let handler = Box::new(move |from, event| dispatcher.handle(from, event));
+            Connections::new(identity, &members, handler, handlers.join)
         });
-        links.start(listener)?;
-        let plan = Plan {
+        connections.start(listener)?;
+        let parts = DriverParts {
             node,
             appliers: std::thread::available_parallelism().map_or(1, usize::from),
+            disk,
             snapshots,
             calls: Arc::clone(&calls),
+            connections: Arc::clone(&connections),
+            time,
         };
-        driver.start(waiting, plan, disk, Arc::clone(&links), time);
+        driver.start(unstarted, parts);
         Ok(Self {
             node,
             founders,
             members: ArcSwap::from_pointee(members),
             driver,
-            links,
+            connections,
             calls,
         })
     }
 
-    /// All nodes, this one too, with their addresses.
+    /// Returns all nodes, this one too, with their addresses.
     pub fn members(&self) -> Arc<BTreeMap<NodeId, String>> {
         self.members.load_full()
     }
 
-    /// From now on these are the nodes. Those that are gone are forgotten a while later, so that they hear of it. Must be called on an event loop.
+    /// Sets the nodes. Those that are gone are disconnected a while later, so that they hear of it.
+    /// Must be called on an event loop.
     pub fn set_members(self: &Arc<Self>, members: BTreeMap<NodeId, String>) {
         let before = self.members.load_full();
         if *before == members {
@@ -188,80 +226,82 @@ impl Member {
         }
         let mut all = BTreeMap::clone(&before);
         all.extend(members.clone());
-        self.links.set_peers(&all);
+        self.connections.set_nodes(&all);
         self.members.store(Arc::new(members));
         let member = Arc::clone(self);
         tokio::spawn(async move {
-            tokio::time::sleep(FORGET_AFTER).await;
-            member.links.set_peers(&member.members());
+            tokio::time::sleep(DISCONNECT_AFTER).await;
+            member.connections.set_nodes(&member.members());
         });
     }
 
-    pub async fn ask(&self, node: NodeId, question: Question) -> Result<Bytes, NoAnswer> {
-        self.calls.ask(&self.links, node, question).await
+    /// Sends a request to a node and waits for the response.
+    pub async fn call(&self, node: NodeId, request: PeerRequest) -> Result<Bytes, CallError> {
+        self.calls.call(&self.connections, node, request).await
     }
 
-    /// Asks what the other node's answerer answers.
-    pub async fn request(&self, node: NodeId, request: Bytes) -> Result<Bytes, NoAnswer> {
-        self.ask(node, Question::Request(request)).await
+    /// Sends a request to the gateway of a node and waits for the response.
+    pub async fn request(&self, node: NodeId, request: Bytes) -> Result<Bytes, CallError> {
+        self.call(node, PeerRequest::Gateway(request)).await
     }
 
-    /// How this node's replica of the catalog begins. A node that has nothing may be new like all the others, or may have lost all it had: only in the first case it
-    /// may begin the cluster with them. So it waits until somebody knows a cluster, or until a majority knows none.
-    pub async fn beginning(&self, disk: &dyn LogDisk) -> Result<Begin, EngineError> {
+    /// Returns how this node's replica of the catalog begins. A node without data may be new like
+    /// all the others, or may have lost its disk. Only in the first case may it bootstrap the
+    /// cluster. So it waits until a node knows a cluster, or until a quorum knows none.
+    pub async fn initial_state(&self, disk: &dyn LogDisk) -> Result<InitialState, EngineError> {
         let voters: Vec<NodeId> = self.founders.keys().copied().collect();
         if !voters.contains(&self.node) {
-            return Ok(Begin::Blank);
+            return Ok(InitialState::Uninitialized);
         }
         if disk.load(GroupId::META)?.is_some() {
-            return Ok(Begin::With(voters));
+            return Ok(InitialState::Bootstrap(voters));
         }
         loop {
             let others = voters.iter().filter(|node| **node != self.node);
-            let asked = others.map(|node| self.ask(*node, Question::Begun));
-            let answers = futures_util::future::join_all(asked).await;
+            let calls = others.map(|node| self.call(*node, PeerRequest::IsBootstrapped));
+            let answers = futures_util::future::join_all(calls).await;
             let answers: Vec<Bytes> = answers.into_iter().flatten().collect();
-            if answers.iter().any(|answer| answer.as_ref() == BEGUN) {
-                return Ok(Begin::Blank);
+            if answers.iter().any(|answer| answer.as_ref() == BOOTSTRAPPED) {
+                return Ok(InitialState::Uninitialized);
             }
             let new = answers.iter().filter(|answer| answer.as_ref() == NEW);
             if 1 + new.count() > voters.len() / 2 {
-                return Ok(Begin::With(voters));
+                return Ok(InitialState::Bootstrap(voters));
             }
-            tokio::time::sleep(BEGIN_POLL).await;
+            tokio::time::sleep(BOOTSTRAP_POLL_INTERVAL).await;
         }
     }
 
-    /// Who the members of all groups are, as far as a majority of them knows it.
+    /// Returns the members of all groups, as far as a quorum of them knows it.
     pub async fn group_members(&self) -> BTreeMap<GroupId, Members> {
         let nodes: Vec<NodeId> = self.members().keys().copied().collect();
-        let asked = nodes.iter().map(|&node| async move {
+        let calls = nodes.iter().map(|&node| async move {
             match node == self.node {
-                true => Ok(members_of(&self.driver)),
-                false => self.ask(node, Question::Members).await,
+                true => Ok(encode_members(&self.driver)),
+                false => self.call(node, PeerRequest::Members).await,
             }
         });
-        let answers = futures_util::future::join_all(asked).await;
-        let mut told: BTreeMap<GroupId, BTreeMap<NodeId, Members>> = BTreeMap::new();
+        let answers = futures_util::future::join_all(calls).await;
+        let mut reported: BTreeMap<GroupId, BTreeMap<NodeId, Members>> = BTreeMap::new();
         for (node, answer) in nodes.into_iter().zip(answers) {
             let answer = answer.unwrap_or_default();
             let groups = rmp_serde::from_slice::<Vec<(GroupId, Members)>>(&answer);
             for (group, members) in groups.unwrap_or_default() {
-                told.entry(group).or_default().insert(node, members);
+                reported.entry(group).or_default().insert(node, members);
             }
         }
-        let settled = told
+        let known = reported
             .into_iter()
-            .filter_map(|(group, told)| Some((group, known_to_most(&told)?)));
-        settled.collect()
+            .filter_map(|(group, reported)| Some((group, known_to_quorum(&reported)?)));
+        known.collect()
     }
 
     pub fn is_connected(&self, node: NodeId) -> bool {
-        self.links.is_connected(node)
+        self.connections.is_connected(node)
     }
 
     pub fn counts(&self) -> &Counts {
-        self.links.counts()
+        self.connections.counts()
     }
 }
 
@@ -270,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_count_when_a_majority_of_them_knows_of_the_change() {
+    fn members_count_when_a_quorum_of_them_knows_of_the_change() {
         let members = |since, voters: &[NodeId]| Members {
             since,
             voters: voters.to_vec(),
@@ -284,13 +324,13 @@ mod tests {
                 .collect()
         };
         let one = told(&[(1, &new), (2, &old), (3, &old), (4, &old)]);
-        assert_eq!(known_to_most(&one), Some(old.clone()));
+        assert_eq!(known_to_quorum(&one), Some(old.clone()));
         let two = told(&[(1, &new), (2, &new), (3, &old), (4, &old)]);
-        assert_eq!(known_to_most(&two), Some(new.clone()));
+        assert_eq!(known_to_quorum(&two), Some(new.clone()));
         assert_eq!(
-            known_to_most(&told(&[(1, &new)])),
+            known_to_quorum(&told(&[(1, &new)])),
             None,
-            "one is no majority"
+            "one is no quorum"
         );
     }
 }

@@ -1,32 +1,19 @@
-//! Several nodes as one: Raft groups and the way between nodes.
+//! Several nodes as one: Raft groups, and the connections between nodes.
 //!
-//! `replicas` holds the Raft groups of a node as one plain state machine: messages, ticks and proposals enter; messages to others and committed entries leave.
-//! What all groups want to keep in a round goes to the log in one write with one fsync. It knows no socket, no clock and no thread, so a test
-//! can run a whole cluster of them from one seed. `links` carries messages between nodes: authenticated by `handshake`, in the frames of `frame`, with the contents of `parcel`.
+//! - [`raft`] holds the Raft groups of a node as a pure state machine.
+//! - [`transport`] carries messages between nodes: authenticated, in frames, with bounded queues.
+//! - [`time`] is the time that nodes agree on.
+//! - [`driver`] runs the groups on threads, over the transport.
+//! - [`snapshots`] holds snapshot files while they travel between nodes.
+//! - [`member`] puts all of it together.
 
-mod applier;
-pub mod calls;
 pub mod driver;
-pub mod election;
-pub mod frame;
-pub mod group;
-pub mod group_log;
-pub mod handshake;
-pub mod join;
 pub mod lease;
-pub mod links;
-pub mod log_store;
 pub mod member;
-mod outbox;
-mod overlong;
-pub mod parcel;
-pub mod proposals;
-mod queue;
-pub mod reads;
-pub mod replicas;
-pub mod shared_time;
+pub mod raft;
 pub mod snapshots;
-pub mod timekeeper;
+pub mod time;
+pub mod transport;
 
 #[cfg(test)]
 mod tests;
@@ -35,8 +22,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest entry of a Raft log: with all that a message has around it, one frame carries it. Longer ones are not proposed.
-pub const ENTRY_BYTES_MAX: usize = frame::FRAME_BYTES_MAX - 64 * 1024;
+/// The longest frame between nodes: a batch of items of the largest size, with their index terms.
+pub const FRAME_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// The longest entry of a Raft log: one frame carries it with all that a message has around it.
+/// Longer ones are not proposed.
+pub const ENTRY_BYTES_MAX: usize = FRAME_BYTES_MAX - 64 * 1024;
 
 /// A node of the cluster; never 0.
 pub type NodeId = u64;

@@ -1,14 +1,15 @@
-//! Copies of state machines on their way between nodes. A leader offers a copy as a folder of files; a follower fetches them piece by piece, and takes the copy for its own
-//! state when its log says so.
+//! Snapshots on their way between nodes. A leader publishes a snapshot as a folder of files; a
+//! follower fetches them in chunks, and installs the snapshot when its log says so.
 //!
 //! | path below the folder | what |
 //! | --- | --- |
-//! | `out/<group>-<id>/` | a copy that others may fetch; gone after a restart |
-//! | `in/<group>/files/` | a copy that is being fetched, or is to be installed |
-//! | `in/<group>/complete` | the index that it is of, as text: there when all files are, durably |
+//! | `out/<group>-<id>/` | a snapshot that others may fetch; gone after a restart |
+//! | `in/<group>/files/` | a snapshot that is being fetched, or is to be installed |
+//! | `in/<group>/complete` | its index, as text: there when all files are, durably |
 //!
-//! The log decides: it is restarted behind the copy's index only when the copy is complete, and from then on the copy is the state of the group, whether the node
-//! lives to install it or does so at its next start.
+//! The log decides: it is restarted behind the snapshot's index only when the snapshot is complete.
+//! From then on the snapshot is the state of the group, whether the node installs it now or at its
+//! next start.
 
 use std::{
     collections::HashMap,
@@ -23,35 +24,32 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    GroupId, NodeId,
-    calls::Calls,
-    group_log::{BEGINNING, LogDisk},
-    links::Links,
-    parcel::{Piece, Question},
+    GroupId,
+    raft::log_disk::{INITIAL_POSITION, LogDisk},
+    transport::message::SnapshotChunk,
 };
 use crate::store::EngineError;
 
-/// What is fetched at a time.
-const PIECE_BYTES: usize = 1024 * 1024;
-/// A copy that nobody has read from for so long is removed.
-const IDLE_MAX: Duration = Duration::from_secs(10);
+const CHUNK_BYTES: usize = 1024 * 1024;
+/// A snapshot that was not read for so long is removed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Snapshots {
     folder: PathBuf,
     disk: Arc<dyn LogDisk>,
-    /// When copies were last read.
-    offered: Mutex<HashMap<(GroupId, u64), Instant>>,
+    /// When published snapshots were last read.
+    published: Mutex<HashMap<(GroupId, u64), Instant>>,
 }
 
-/// A file of a copy and its size.
+/// A file of a snapshot and its size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Listed {
+struct SnapshotFile {
     name: String,
     bytes: u64,
 }
 
 impl Snapshots {
-    /// What was offered before the start is forgotten.
+    /// Opens the folder. Removes what was published before the start.
     pub fn open(folder: &Path, disk: Arc<dyn LogDisk>) -> io::Result<Self> {
         let out = folder.join("out");
         if out.exists() {
@@ -62,78 +60,78 @@ impl Snapshots {
         Ok(Self {
             folder: folder.to_owned(),
             disk,
-            offered: Mutex::default(),
+            published: Mutex::default(),
         })
     }
 
-    fn offered(&self) -> MutexGuard<'_, HashMap<(GroupId, u64), Instant>> {
-        self.offered.lock().unwrap_or_else(PoisonError::into_inner)
+    fn published(&self) -> MutexGuard<'_, HashMap<(GroupId, u64), Instant>> {
+        self.published
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a copy that is offered lies.
+    /// Returns the folder of a published snapshot.
     pub fn outgoing(&self, group: GroupId, id: u64) -> PathBuf {
         self.folder.join("out").join(format!("{group}-{id}"))
     }
 
-    /// A copy lies there, for everybody who asks.
-    pub fn offer(&self, group: GroupId, id: u64) {
-        self.offered().insert((group, id), Instant::now());
+    /// Lets other nodes fetch a snapshot.
+    pub fn publish(&self, group: GroupId, id: u64) {
+        self.published().insert((group, id), Instant::now());
     }
 
-    /// Removes copies that nobody reads any more; which.
-    pub fn take_idle(&self) -> Vec<(GroupId, u64)> {
-        let mut offered = self.offered();
-        let idle = offered.extract_if(|_, read| read.elapsed() > IDLE_MAX);
-        let idle: Vec<_> = idle.map(|(copy, _)| copy).collect();
+    /// Removes snapshots that are no longer read, and returns them.
+    pub fn remove_idle(&self) -> Vec<(GroupId, u64)> {
+        let mut published = self.published();
+        let idle = published.extract_if(|_, read| read.elapsed() > IDLE_TIMEOUT);
+        let idle: Vec<_> = idle.map(|(snapshot, _)| snapshot).collect();
         for (group, id) in &idle {
             let _ = fs::remove_dir_all(self.outgoing(*group, *id));
         }
         idle
     }
 
-    /// Answers a node that fetches. Waits for the disk. An empty answer: there is no such copy.
-    pub fn answer(&self, piece: &Piece) -> Bytes {
-        let Piece { group, id, file } = piece;
-        match self.offered().get_mut(&(*group, *id)) {
+    /// Returns a chunk for a node that fetches; empty if there is no such snapshot. Waits for the
+    /// disk.
+    pub fn chunk(&self, chunk: &SnapshotChunk) -> Bytes {
+        let SnapshotChunk { group, id, file } = chunk;
+        match self.published().get_mut(&(*group, *id)) {
             Some(read) => *read = Instant::now(),
             None => return Bytes::new(),
         }
         let folder = self.outgoing(*group, *id);
-        let answered = match file {
+        let bytes = match file {
             None => list(&folder),
             Some((name, offset)) => read(&folder, name, *offset),
         };
-        let answer = answered.ok().and_then(|answer| match answer {
-            Answer::Files(files) => rmp_serde::to_vec(&files).ok(),
-            Answer::Piece(piece) => Some(piece),
-        });
-        answer.unwrap_or_default().into()
+        bytes.unwrap_or_default().into()
     }
 
     fn incoming(&self, group: GroupId) -> PathBuf {
         self.folder.join("in").join(group.to_string())
     }
 
-    /// The files of a copy that was fetched.
+    /// Returns the files of a fetched snapshot.
     pub fn files(&self, group: GroupId) -> PathBuf {
         self.incoming(group).join("files")
     }
 
-    /// Whether a copy of a group was fetched and not installed.
+    /// Returns whether a snapshot of a group was fetched and not installed.
     pub fn has_fetched(&self, group: GroupId) -> bool {
         self.incoming(group).join("complete").exists()
     }
 
-    /// Forgets what was fetched of a group.
+    /// Removes what was fetched of a group.
     pub fn discard(&self, group: GroupId) {
         let _ = fs::remove_dir_all(self.incoming(group));
     }
 
-    /// The files that a state machine must be replaced with before it takes part, because its log goes on from them.
+    /// Returns the files of the snapshot that a state machine must install before it takes part,
+    /// because its log goes on from there.
     pub fn pending(&self, group: GroupId, applied: u64) -> Result<Option<PathBuf>, EngineError> {
-        let kept = self.disk.load(group)?;
-        let begins = kept.map_or(0, |kept| kept.truncated.index);
-        if begins <= applied || begins <= BEGINNING.index {
+        let persisted = self.disk.load(group)?;
+        let begins = persisted.map_or(0, |persisted| persisted.truncated.index);
+        if begins <= applied || begins <= INITIAL_POSITION.index {
             return Ok(None);
         }
         let complete = fs::read_to_string(self.incoming(group).join("complete"));
@@ -146,21 +144,25 @@ impl Snapshots {
         )))
     }
 
-    /// Fetches a copy from the node that offers it. Waits for that node and the disk.
-    pub fn fetch(&self, from: &Source, group: GroupId, id: u64, index: u64) -> io::Result<()> {
+    /// Fetches a snapshot of an index, chunk by chunk: of a file from an offset on, or the list of
+    /// files.
+    pub fn fetch(
+        &self,
+        group: GroupId,
+        index: u64,
+        chunk: impl Fn(Option<(String, u64)>) -> io::Result<Bytes>,
+    ) -> io::Result<()> {
         let files = self.files(group);
         self.discard(group);
         fs::create_dir_all(&files)?;
-        let ask = |file| from.ask(Piece { group, id, file });
-        let listed: Vec<Listed> = rmp_serde::from_slice(&ask(None)?).map_err(io::Error::other)?;
-        for Listed { name, bytes } in listed {
-            if name.contains(['/', '\\']) || name.starts_with("..") {
-                return Err(io::Error::other(format!("a copy has a file '{name}'")));
-            }
+        let listed: Vec<SnapshotFile> =
+            rmp_serde::from_slice(&chunk(None)?).map_err(io::Error::other)?;
+        for SnapshotFile { name, bytes } in listed {
+            check_name(&name)?;
             let mut file = File::create(files.join(&name))?;
             let mut offset = 0;
             while offset < bytes {
-                let piece = ask(Some((name.clone(), offset)))?;
+                let piece = chunk(Some((name.clone(), offset)))?;
                 if piece.is_empty() || piece.len() as u64 > bytes - offset {
                     return Err(io::Error::other(format!(
                         "'{name}' is not as long as it was"
@@ -181,56 +183,35 @@ impl Snapshots {
     }
 }
 
-/// The node that a copy is fetched from.
-pub struct Source {
-    pub node: NodeId,
-    pub links: Arc<Links>,
-    pub calls: Arc<Calls>,
-}
-
-impl Source {
-    /// Asks and waits; for a thread of its own.
-    fn ask(&self, piece: Piece) -> io::Result<Bytes> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()?;
-        let question = Question::Snapshot(piece);
-        let asked = runtime.block_on(self.calls.ask(&self.links, self.node, question));
-        let answer = asked.map_err(|_| io::Error::other("the node does not answer"))?;
-        if answer.is_empty() {
-            return Err(io::Error::other(
-                "the node does not offer the copy any more",
-            ));
-        }
-        Ok(answer)
+/// Fails if a name leads out of the folder.
+fn check_name(name: &str) -> io::Result<()> {
+    if name.contains(['/', '\\']) || name.starts_with("..") {
+        return Err(io::Error::other(format!(
+            "a snapshot has no file of the name '{name}'"
+        )));
     }
+    Ok(())
 }
 
-enum Answer {
-    Files(Vec<Listed>),
-    Piece(Vec<u8>),
-}
-
-fn list(folder: &Path) -> io::Result<Answer> {
+/// Returns the encoded list of the files.
+fn list(folder: &Path) -> io::Result<Vec<u8>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        files.push(Listed {
+        files.push(SnapshotFile {
             name: entry.file_name().to_string_lossy().into_owned(),
             bytes: entry.metadata()?.len(),
         });
     }
     files.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(Answer::Files(files))
+    rmp_serde::to_vec(&files).map_err(io::Error::other)
 }
 
-fn read(folder: &Path, name: &str, offset: u64) -> io::Result<Answer> {
-    if name.contains(['/', '\\']) || name.starts_with("..") {
-        return Err(io::Error::other("a file elsewhere"));
-    }
+fn read(folder: &Path, name: &str, offset: u64) -> io::Result<Vec<u8>> {
+    check_name(name)?;
     let mut file = File::open(folder.join(name))?;
     file.seek(SeekFrom::Start(offset))?;
-    let mut piece = Vec::new();
-    file.take(PIECE_BYTES as u64).read_to_end(&mut piece)?;
-    Ok(Answer::Piece(piece))
+    let mut chunk = Vec::new();
+    file.take(CHUNK_BYTES as u64).read_to_end(&mut chunk)?;
+    Ok(chunk)
 }

@@ -1,4 +1,5 @@
-//! The catalog of a cluster: the state machine of the meta group. Each entry of its log is a whole catalog, which is small.
+//! The catalog of a cluster: the state machine of the meta group. Each entry of its log is a whole
+//! catalog, which is small.
 
 use std::{
     collections::BTreeMap,
@@ -19,11 +20,16 @@ use super::{Coordinator, catalog_file, shared::Adopt};
 use crate::{
     cluster::{
         ENTRY_BYTES_MAX, GroupId, NodeId,
-        driver::{Driver, StateMachine},
-        group::{Committed, NotProposed, Role},
-        group_log::{Begin, LogBatch, LogDisk, Record},
+        driver::{
+            Driver,
+            state_machine::{StateMachine, StateMachineError},
+        },
         member::Member,
-        proposals::{Fate, Proposals},
+        raft::{
+            group::{Committed, ProposeError, Role},
+            log_disk::{InitialState, LogBatch, LogDisk, LogRecord},
+            proposals::{ProposalOutcome, Proposals},
+        },
         snapshots::Snapshots,
     },
     model::{
@@ -38,25 +44,25 @@ use crate::{
     },
 };
 
-/// A question that takes longer is asked again: the right to answer counts from the question.
-const RENEW_TIME_MAX: Duration = Duration::from_secs(1);
-/// How often a node renews its right to answer.
-const RENEW_EVERY: Duration = Duration::from_millis(500);
-/// How long a majority may take to confirm that this node leads the catalog.
-const CONFIRM_TIME_MAX: Duration = Duration::from_secs(2);
-/// How often it is looked whether this node has caught up.
-const CATCH_UP_POLL: Duration = Duration::from_millis(5);
-/// Containers are created and changed up to this size of the catalog. The rest of an entry is left for splits and moves.
+/// A ReadIndex request that takes longer is repeated: the lease counts from the request.
+const RENEW_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often a node renews its lease.
+const RENEW_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a quorum may take to confirm that this node leads the catalog.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(2);
+const CATCH_UP_INTERVAL: Duration = Duration::from_millis(5);
+/// Containers are created and changed up to this size of the catalog. The rest of an entry is for
+/// splits and moves.
 const CATALOG_BYTES_MAX: usize = ENTRY_BYTES_MAX / 4 * 3;
-/// Remembers which catalog filled this node when it had none: see [`Meta::filled`].
-const FILLED: &str = "filled";
-const FILLED_MAGIC: Magic = *b"BOLIDEF1";
+/// Stores the version of the catalog that initialized this node: see [`Meta::initialized_at`].
+const INITIALIZED_AT: &str = "filled";
+const INITIALIZED_AT_MAGIC: Magic = *b"BOLIDEF1";
 
-/// A node of a cluster, as it was told to be.
+/// The settings of a node of a cluster.
 #[derive(Clone, Debug)]
 pub struct Own {
     pub node: NodeId,
-    /// The nodes that begin the cluster together, with their addresses.
+    /// The nodes that bootstrap the cluster, with their addresses.
     pub members: BTreeMap<NodeId, String>,
     /// Replicas of each range of a new container.
     pub replication: usize,
@@ -69,7 +75,7 @@ pub struct Meta {
     pub member: Arc<Member>,
     disk: Arc<dyn LogDisk>,
     snapshots: Arc<Snapshots>,
-    /// Puts catalogs in force.
+    /// Adopts committed catalogs.
     coordinator: OnceLock<Addr<Coordinator>>,
     /// The index of the last entry that is applied, and the version of the last catalog among them.
     applied: AtomicU64,
@@ -80,7 +86,7 @@ pub struct Meta {
 #[derive(Default)]
 struct Inner {
     role: Role,
-    /// Leads, but has not applied all that earlier leaders have left.
+    /// The node leads, but has not applied all entries of earlier leaders.
     taking_over: bool,
     proposals: Proposals<oneshot::Sender<Result<()>>>,
 }
@@ -107,11 +113,12 @@ impl Meta {
         })
     }
 
-    /// A crash between the moment when the log went over to a snapshot and the one when the catalog did is made good. To be called before the catalog is read.
+    /// Installs a snapshot that the log has accepted before a crash and the catalog has not. Must
+    /// be called before the catalog is read.
     pub fn recover(&self) -> Result<(), EngineError> {
-        let kept = self.disk.load(GroupId::META)?.unwrap_or_default();
-        if let Some(files) = self.snapshots.pending(GroupId::META, kept.applied)? {
-            self.take(&files, kept.truncated.index)?;
+        let persisted = self.disk.load(GroupId::META)?.unwrap_or_default();
+        if let Some(files) = self.snapshots.pending(GroupId::META, persisted.applied)? {
+            self.take(&files, persisted.truncated.index)?;
             self.snapshots.discard(GroupId::META);
         }
         Ok(())
@@ -121,25 +128,27 @@ impl Meta {
     pub fn join(
         self: &Arc<Self>,
         coordinator: Addr<Coordinator>,
-        begin: Begin,
+        initial: InitialState,
     ) -> Result<(), EngineError> {
-        // It is told once, before the group can commit anything.
+        // It is set once, before the group can commit anything.
         let _ = self.coordinator.set(coordinator);
-        let kept = self.disk.load(GroupId::META)?;
+        let persisted = self.disk.load(GroupId::META)?;
         let machine: Arc<dyn StateMachine> = Arc::clone(self) as _;
-        let applied = kept.map_or(0, |kept| kept.applied);
+        let applied = persisted.map_or(0, |persisted| persisted.applied);
         self.applied.store(applied, Ordering::Release);
-        self.driver.add(GroupId::META, machine, begin, applied);
+        self.driver.add(GroupId::META, machine, initial, applied);
         Ok(())
     }
 
-    /// The version of the catalog that filled this node when it had nothing: what was begun by then, others have begun. Whether this node had a part in it before it lost
-    /// all it had is not known, so it begins none of that itself.
-    pub fn filled(&self) -> u64 {
-        filled(&self.folder)
+    /// Returns the version of the catalog that initialized this node when it was empty. Other nodes
+    /// have bootstrapped the groups of that time. This node may have voted in them before it lost
+    /// its disk, so it must not bootstrap them.
+    pub fn initialized_at(&self) -> u64 {
+        initialized_at(&self.folder)
     }
 
-    /// The nodes of the cluster, as a catalog says: before it names them, those that begin it.
+    /// Returns the nodes of the cluster: those of the catalog, or before it names any, the
+    /// founders.
     pub fn nodes(&self, catalog: &Catalog) -> Vec<NodeId> {
         match catalog.nodes.is_empty() {
             true => self.own.members.keys().copied().collect(),
@@ -147,7 +156,8 @@ impl Meta {
         }
     }
 
-    /// Where the nodes that a catalog names are reached. The settings of those that began the cluster may know better than the catalog.
+    /// Tells the transport the addresses of the catalog's nodes. The settings of founders may be
+    /// newer than the catalog.
     pub fn tell_members(&self, catalog: &Catalog) {
         if !catalog.nodes.is_empty() {
             let nodes = catalog.nodes.iter().map(|(node, record)| {
@@ -158,7 +168,7 @@ impl Meta {
         }
     }
 
-    /// A catalog of a cluster names its nodes: at first those that begin it.
+    /// Adds the founders to a catalog that names no nodes.
     pub fn name_nodes(&self, catalog: &mut Catalog) {
         if catalog.nodes.is_empty() {
             for (node, address) in &self.own.members {
@@ -167,22 +177,28 @@ impl Meta {
         }
     }
 
-    /// How this node's replica of a range begins, if it has none yet.
-    pub fn beginning(&self, range: &Range) -> Begin {
-        let begun = range.begun.is_some_and(|version| version > self.filled());
+    /// Returns how this node's replica of a range begins, if it has none yet.
+    pub fn initial_state(&self, range: &Range) -> InitialState {
+        let begun = range
+            .begun
+            .is_some_and(|version| version > self.initialized_at());
         if begun && range.replicas.contains(&self.own.node) {
-            Begin::With(range.replicas.clone())
+            InitialState::Bootstrap(range.replicas.clone())
         } else {
-            Begin::Blank
+            InitialState::Uninitialized
         }
     }
 
-    /// Makes the catalog in a folder the one of this node.
+    /// Installs the catalog of a folder.
     fn take(&self, files: &Path, index: u64) -> Result<Catalog, EngineError> {
         let catalog = catalog_file::load(files)?;
         if catalog_file::load(&self.folder)?.version == 0 {
             let version = catalog.version.to_string();
-            checked_file::replace(&self.folder.join(FILLED), &FILLED_MAGIC, version.as_bytes())?;
+            checked_file::replace(
+                &self.folder.join(INITIALIZED_AT),
+                &INITIALIZED_AT_MAGIC,
+                version.as_bytes(),
+            )?;
         }
         catalog_file::store(&self.folder, &catalog)?;
         self.note_applied(index)?;
@@ -190,7 +206,7 @@ impl Meta {
     }
 
     fn note_applied(&self, index: u64) -> Result<(), EngineError> {
-        let records = vec![(GroupId::META, Record::Applied(index))];
+        let records = vec![(GroupId::META, LogRecord::Applied(index))];
         self.disk.write(LogBatch { records }, Durability::Buffered)
     }
 
@@ -202,22 +218,25 @@ impl Meta {
         self.inner().role.leader
     }
 
-    /// Whether decisions about the catalog are made here; where, if not.
+    /// Fails unless this node decides about the catalog.
     pub fn check_leads(&self) -> Result<()> {
         let inner = self.inner();
-        let Role { leads, leader, .. } = inner.role;
-        match (leads, inner.taking_over) {
+        let Role {
+            is_leader, leader, ..
+        } = inner.role;
+        match (is_leader, inner.taking_over) {
             (true, false) => Ok(()),
             (true, true) => Err(Error::not_leader(None)),
             (false, _) => Err(Error::not_leader(leader)),
         }
     }
 
-    /// Makes a catalog the next one; answers when a majority of the nodes has it. What is in the log cannot be taken back, so a change that no majority would take is not
-    /// proposed: it has failed, and nothing is changed.
+    /// Proposes a catalog, and returns when it is committed. An entry of the log cannot be taken
+    /// back, so a change is proposed only after a quorum has confirmed that this node leads.
+    /// Without one it fails, and nothing is changed.
     pub async fn propose(self: &Arc<Self>, catalog: &Catalog) -> Result<()> {
         let confirmed = self.driver.read_index(GroupId::META);
-        let confirmed = tokio::time::timeout(CONFIRM_TIME_MAX, confirmed).await;
+        let confirmed = tokio::time::timeout(CONFIRM_TIMEOUT, confirmed).await;
         if !matches!(confirmed, Ok(Some(_))) {
             return Err(Error::unavailable(
                 "no majority of the nodes answers; nothing was changed",
@@ -239,62 +258,63 @@ impl Meta {
     fn proposed(
         &self,
         term: u64,
-        proposed: std::result::Result<u64, NotProposed>,
+        proposed: std::result::Result<u64, ProposeError>,
         committed: oneshot::Sender<Result<()>>,
     ) {
         match proposed {
             Ok(index) => self.inner().proposals.add(index, term, committed),
-            Err(NotProposed::TooLong(bytes)) => {
+            Err(ProposeError::TooLong(bytes)) => {
                 let _ = committed.send(Err(too_large(bytes, ENTRY_BYTES_MAX)));
             }
-            Err(NotProposed::NotLeader | NotProposed::Full) => {
+            Err(ProposeError::NotLeader | ProposeError::Full) => {
                 let _ = committed.send(Err(Error::not_leader(self.leader())));
             }
         }
     }
 
-    /// Renews the right of this node to answer, for ever: it has it while its catalog is not long behind what a majority has committed.
-    pub async fn keep_answering(self: Arc<Self>, table: Arc<ArcSwap<RoutingTable>>) {
+    /// Renews the lease of this node, for ever: it holds while the catalog is not long behind what
+    /// a quorum has committed.
+    pub async fn keep_lease(self: Arc<Self>, table: Arc<ArcSwap<RoutingTable>>) {
         loop {
-            let asked = Instant::now();
+            let requested = Instant::now();
             let renewed = async {
                 let index = self.driver.read_index(GroupId::META).await?.index;
                 while self.applied.load(Ordering::Acquire) < index
                     || table.load().catalog.version < self.version.load(Ordering::Acquire)
                 {
-                    tokio::time::sleep(CATCH_UP_POLL).await;
+                    tokio::time::sleep(CATCH_UP_INTERVAL).await;
                 }
-                self.driver.lease().renew(asked);
+                self.driver.lease().renew(requested);
                 Some(())
             };
-            if let Ok(None) = tokio::time::timeout(RENEW_TIME_MAX, renewed).await {
-                // The groups are not driven any more, or not yet.
-                tokio::time::sleep(CATCH_UP_POLL).await;
+            if let Ok(None) = tokio::time::timeout(RENEW_TIMEOUT, renewed).await {
+                // The driver has stopped, or has not started.
+                tokio::time::sleep(CATCH_UP_INTERVAL).await;
             }
             if self.driver.lease().holds() {
-                tokio::time::sleep(RENEW_EVERY).await;
+                tokio::time::sleep(RENEW_INTERVAL).await;
             }
         }
     }
 }
 
-/// See [`Meta::filled`], of the node with this data folder. Of a file that cannot be read the safe
-/// half is taken: the node begins nothing itself.
-pub fn filled(folder: &Path) -> u64 {
-    match read_filled(folder) {
+/// Returns [`Meta::initialized_at`] of the node with this data folder. With a file that cannot be
+/// read the node bootstraps nothing.
+pub fn initialized_at(folder: &Path) -> u64 {
+    match read_initialized_at(folder) {
         Ok(version) => version.unwrap_or(0),
         Err(_) => u64::MAX,
     }
 }
 
 /// Returns whether there is such a file. Fails with what is wrong with it.
-pub fn verify_filled(folder: &Path) -> Result<bool, String> {
-    read_filled(folder).map(|version| version.is_some())
+pub fn verify_initialized_at(folder: &Path) -> Result<bool, String> {
+    read_initialized_at(folder).map(|version| version.is_some())
 }
 
-fn read_filled(folder: &Path) -> Result<Option<u64>, String> {
-    let path = folder.join(FILLED);
-    let contents = match checked_file::read(&path, &FILLED_MAGIC) {
+fn read_initialized_at(folder: &Path) -> Result<Option<u64>, String> {
+    let path = folder.join(INITIALIZED_AT);
+    let contents = match checked_file::read(&path, &INITIALIZED_AT_MAGIC) {
         Ok(None) => return Ok(None),
         Ok(Some(contents)) => contents,
         // Before it had a checksum it was the number alone.
@@ -310,7 +330,8 @@ fn encode(catalog: &Catalog) -> Result<Vec<u8>> {
         .map_err(|failure| Error::internal(format!("the catalog cannot be encoded: {failure}")))
 }
 
-/// Refuses a change of a container that makes a catalog too large. One that makes it smaller is taken.
+/// Refuses a change of a container that makes a catalog too large. One that makes it smaller is
+/// taken.
 pub fn check_growth(before: &Catalog, after: &Catalog) -> Result<()> {
     check_growth_to(before, after, CATALOG_BYTES_MAX)
 }
@@ -343,7 +364,7 @@ impl StateMachine for Meta {
         0
     }
 
-    fn apply(&self, entries: Vec<Committed>) -> Result<(), EngineError> {
+    fn apply(&self, entries: Vec<Committed>) -> Result<(), StateMachineError> {
         // The last one is all that counts: it was decided on top of those before it.
         if let Some(entry) = entries.iter().rfind(|entry| !entry.data.is_empty()) {
             let catalog: Catalog = rmp_serde::from_slice(&entry.data).map_err(|failure| {
@@ -365,29 +386,29 @@ impl StateMachine for Meta {
         let mut inner = self.inner();
         for entry in entries {
             inner.taking_over &= entry.term != inner.role.term;
-            let leader = inner.role.leader.filter(|_| !inner.role.leads);
-            for (fate, committed) in inner.proposals.applied(entry.index, entry.term) {
-                let _ = committed.send(match fate {
-                    Fate::Kept => Ok(()),
-                    // It will never be: the next leader decides anew.
-                    Fate::Lost => Err(Error::not_leader(leader)),
+            let leader = inner.role.leader.filter(|_| !inner.role.is_leader);
+            for (outcome, committed) in inner.proposals.applied(entry.index, entry.term) {
+                let _ = committed.send(match outcome {
+                    ProposalOutcome::Committed => Ok(()),
+                    // The next leader decides it anew.
+                    ProposalOutcome::Superseded => Err(Error::not_leader(leader)),
                 });
             }
         }
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), EngineError> {
+    fn sync(&self) -> Result<(), StateMachineError> {
         Ok(())
     }
 
-    fn copy_to(&self, folder: &Path) -> Result<(), EngineError> {
+    fn snapshot_to(&self, folder: &Path) -> Result<(), StateMachineError> {
         std::fs::create_dir_all(folder)?;
         let catalog = catalog_file::load(&self.folder)?;
         Ok(catalog_file::store(folder, &catalog)?)
     }
 
-    fn install(&self, files: &Path, index: u64) -> Result<(), EngineError> {
+    fn install(&self, files: &Path, index: u64) -> Result<(), StateMachineError> {
         drop(self.inner().proposals.take_others(None));
         let catalog = self.take(files, index)?;
         self.version.store(catalog.version, Ordering::Release);
@@ -400,21 +421,21 @@ impl StateMachine for Meta {
 
     fn role(&self, role: Role) {
         let mut inner = self.inner();
-        let keeps = role.leads && inner.role.leads && role.term == inner.role.term;
+        let is_same = role.is_leader && inner.role.is_leader && role.term == inner.role.term;
         inner.role = role;
-        if !keeps {
-            inner.taking_over = role.leads;
+        if !is_same {
+            inner.taking_over = role.is_leader;
         }
     }
 
-    /// Its right to answer runs out: the node is not ready without the catalog.
+    /// Does nothing: the lease expires, and the node is not ready without the catalog.
     fn halted(&self, _why: &str) {}
 
-    fn give_up(&self) {
+    fn expire_proposals(&self) {
         let mut inner = self.inner();
-        let leads_in = inner.role.leads.then_some(inner.role.term);
-        // Who waits hears that nobody knows.
-        drop(inner.proposals.take_others(leads_in));
+        let leader_term = inner.role.is_leader.then_some(inner.role.term);
+        // The outcome is unknown to the waiting callers.
+        drop(inner.proposals.take_others(leader_term));
     }
 }
 

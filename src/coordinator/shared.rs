@@ -21,8 +21,8 @@ use super::{
 use crate::{
     cluster::{
         GroupId, NodeId,
-        group::Aim,
         lease::{LEASE, LEASE_MARGIN},
+        raft::planner::TargetConfig,
     },
     model::{
         catalog::{Catalog, Container, Range},
@@ -242,7 +242,7 @@ pub(super) fn place_shards(
         });
         let facts = || facts_of(container, range);
         stays.unwrap_or_else(|| match here {
-            true => host.open_replica(facts(), meta.beginning(range), &range.replicas),
+            true => host.open_replica(facts(), meta.initial_state(range), &range.replicas),
             false => host.remote(facts(), range.replicas.clone()),
         })
     };
@@ -251,28 +251,28 @@ pub(super) fn place_shards(
 
 /// Tells the groups of this node who their members are to be, and who should lead them.
 pub(super) fn tell_aims(meta: &Meta, catalog: &Catalog) {
-    let mut aims = BTreeMap::new();
-    aims.insert(GroupId::META, meta_aim(catalog, &meta.own.members));
+    let mut targets = BTreeMap::new();
+    targets.insert(GroupId::META, meta_target(catalog, &meta.own.members));
     let leaders = catalog.leaders();
     for container in catalog.containers() {
         for range in &container.ranges {
-            let aim = Aim {
+            let target = TargetConfig {
                 voters: range.replicas.clone(),
                 learners: Vec::new(),
                 leader: leaders.get(&(container.rid, range.id)).copied(),
             };
-            aims.insert(group_of_range(container.rid, range.id), aim);
+            targets.insert(group_of_range(container.rid, range.id), target);
         }
     }
-    meta.driver.aim(aims);
+    meta.driver.set_targets(targets);
 }
 
 /// Every node has the catalog; an odd number of them has a say in it.
-fn meta_aim(catalog: &Catalog, members: &BTreeMap<NodeId, String>) -> Aim {
+fn meta_target(catalog: &Catalog, members: &BTreeMap<NodeId, String>) -> TargetConfig {
     if catalog.nodes.is_empty() {
-        return Aim {
+        return TargetConfig {
             voters: members.keys().copied().collect(),
-            ..Aim::default()
+            ..TargetConfig::default()
         };
     }
     let mut voters: Vec<NodeId> = catalog.takers().take(META_VOTERS_MAX).collect();
@@ -280,7 +280,7 @@ fn meta_aim(catalog: &Catalog, members: &BTreeMap<NodeId, String>) -> Aim {
         voters.pop();
     }
     let others = catalog.nodes.keys().filter(|node| !voters.contains(node));
-    Aim {
+    TargetConfig {
         learners: others.copied().collect(),
         voters,
         leader: None,

@@ -1,4 +1,5 @@
-//! This node in its cluster: who it is, by its settings or because a running cluster has let it in, and all that makes it a member.
+//! This node in its cluster: its identity, from its settings or from a cluster that it has joined,
+//! and all that makes it a member.
 
 use std::{
     collections::BTreeMap,
@@ -24,12 +25,15 @@ use crate::{
     clock::{self, Clock, kept_floor::KeptFloor},
     cluster::{
         GroupId, NodeId,
-        handshake::{ANYBODY, ClusterKey, Identity, cluster_id},
-        join::{self, NotIn, Wish},
-        log_store::LogStore,
-        member::{Answers, Member, Place, Reply},
+        member::{Member, MemberConfig, RequestHandlers},
+        raft::log_store::LogStore,
         snapshots::Snapshots,
-        timekeeper::{Clocks, Offset, Timekeeper},
+        time::timekeeper::{Clocks, Offset, Timekeeper},
+        transport::{
+            handshake::{ClusterKey, Identity, UNKNOWN_NODE, cluster_id},
+            join::{self, JoinError, JoinRequest},
+            message::Reply,
+        },
     },
     config::{Cluster, Settings},
     coordinator::{Coordinator, catalog_file, meta::Meta},
@@ -40,22 +44,22 @@ use crate::{
     },
 };
 
-/// Requests of other nodes that may wait to be answered.
-const SENT_ON_MAX: usize = 4096;
-/// How long a node tries to come into a cluster that does not answer, or cannot decide.
-const JOIN_PATIENCE: Duration = Duration::from_secs(60);
-/// How long the others may take to say at a start whether this node is still a member.
-const ASK_AT_START_TIME_MAX: Duration = Duration::from_secs(3);
-/// How often a node that hears of no leader asks whether it is still a member.
-const ASK_EVERY: Duration = Duration::from_secs(5);
-const JOIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Who the cluster has said that this node is.
-const GIVEN: &str = "node";
+/// Forwarded requests of other nodes that may be queued.
+const FORWARDED_MAX: usize = 4096;
+/// How long a node tries to join a cluster that does not answer, or cannot decide.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the others may take at a start to say whether this node is still a member.
+const MEMBER_CHECK_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often a node without a leader asks whether it is still a member.
+const MEMBER_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+const JOIN_INTERVAL: Duration = Duration::from_secs(1);
+/// The file with the id that the cluster has assigned to this node.
+const ASSIGNED: &str = "node";
 
 /// This node as a member of its cluster.
 pub struct Joined {
     pub member: Arc<Member>,
-    /// The nodes that begin the cluster together; none if this one came later.
+    /// The nodes that bootstrap the cluster; none if this one joined later.
     pub founders: BTreeMap<NodeId, String>,
     pub log: Arc<LogStore>,
     pub snapshots: Arc<Snapshots>,
@@ -63,10 +67,10 @@ pub struct Joined {
     pub sent_on: server::SentOn,
     /// Takes the orders that other nodes pass on, as soon as it is there.
     pub coordinator: Arc<OnceLock<Addr<Coordinator>>>,
-    pub asking: Asking,
+    pub member_check: MemberCheck,
 }
 
-/// What the cluster needs to know of this node's clock.
+/// This node's clocks, as the cluster sees them.
 struct NodeClocks {
     clock: Clock,
     kept: Option<KeptFloor>,
@@ -87,8 +91,9 @@ impl Clocks for NodeClocks {
         clock::unsteered()
     }
 
-    /// As the clock does: a suspect time is not kept, so that a restart with a mended clock brings everything back.
-    fn keep(&self, floor: i64) -> bool {
+    /// A suspect time is not persisted, as in the clock: a restart with a corrected clock undoes
+    /// it.
+    fn persist(&self, floor: i64) -> bool {
         let ahead = self.monotonic() + floor - self.wall();
         let Some(kept) = &self.kept else {
             return true;
@@ -98,13 +103,13 @@ impl Clocks for NodeClocks {
         }
         if let Err(failure) = kept.keep(floor) {
             // Tried again when there is more to keep, not with every message.
-            error!(%failure, "what was heard of the time cannot be kept");
+            error!(%failure, "cannot persist the agreed time");
         }
         true
     }
 }
 
-/// Keeps the time that the node agrees on with others, from where it was in its earlier life on.
+/// Opens the agreed time, no earlier than what an earlier process has persisted.
 fn timekeeper(settings: &Settings, clock: &Clock, node: NodeId) -> Timekeeper {
     let kept = KeptFloor::open(&settings.storage.data_path, clock);
     let stored = Some(clock.issued()).filter(|second| *second > 0);
@@ -122,16 +127,16 @@ fn timekeeper(settings: &Settings, clock: &Clock, node: NodeId) -> Timekeeper {
     time
 }
 
-/// A number and an address that a cluster has given, as they are kept in the data folder.
+/// The id and the address of a node that has joined, as stored in the data folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Given {
+struct AssignedId {
     node: NodeId,
     address: String,
 }
 
-impl Given {
+impl AssignedId {
     fn load(folder: &Path) -> Result<Option<Self>, Failure> {
-        let path = folder.join(GIVEN);
+        let path = folder.join(ASSIGNED);
         match fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|failure| {
                 let message = format!("'{}' cannot be read: {failure}", path.display());
@@ -143,7 +148,7 @@ impl Given {
     }
 
     fn store(&self, folder: &Path) -> Result<(), Failure> {
-        let path = folder.join(GIVEN);
+        let path = folder.join(ASSIGNED);
         // A crash leaves all of it or nothing.
         let next = path.with_extension("next");
         let written = fs::File::create(&next).and_then(|mut file| {
@@ -156,17 +161,19 @@ impl Given {
     }
 }
 
-/// Returns whether a data folder has the file of a number that a cluster has given. Fails with
-/// what is wrong with it.
+/// Returns whether a data folder has the file with an assigned id. Fails with what is wrong with
+/// it.
 pub fn verify(folder: &Path) -> Result<bool, String> {
-    let given = Given::load(folder).map_err(|failure| failure.message)?;
-    Ok(given.is_some())
+    let assigned = AssignedId::load(folder).map_err(|failure| failure.message)?;
+    Ok(assigned.is_some())
 }
 
-/// Whether the node is one of a cluster.
+/// Returns whether the node is one of a cluster.
 pub fn is_member(settings: &Settings) -> bool {
     let cluster = &settings.cluster;
-    cluster.node != 0 || !cluster.join.is_empty() || settings.storage.data_path.join(GIVEN).exists()
+    cluster.node != 0
+        || !cluster.join.is_empty()
+        || settings.storage.data_path.join(ASSIGNED).exists()
 }
 
 fn wrong(message: String) -> Failure {
@@ -192,17 +199,17 @@ fn key(cluster: &Cluster) -> Result<ClusterKey, Failure> {
     })
 }
 
-/// Who the node is, and who begins the cluster with it.
-struct Who {
+/// The identity of the node, and the other nodes.
+struct NodeIdentity {
     node: NodeId,
     address: String,
     founders: BTreeMap<NodeId, String>,
-    /// All nodes, as far as is known.
+    /// All known nodes.
     members: BTreeMap<NodeId, String>,
 }
 
-/// Who the node is: by what the cluster has given it, by its settings, or by asking to be let in.
-async fn who(settings: &Settings, key: &ClusterKey) -> Result<Who, Failure> {
+/// Returns the identity of the node: as assigned by the cluster, from the settings, or by joining.
+async fn identify(settings: &Settings, key: &ClusterKey) -> Result<NodeIdentity, Failure> {
     let (cluster, folder) = (&settings.cluster, &settings.storage.data_path);
     let listed = cluster.addresses();
     let catalog = catalog_file::load(folder)
@@ -224,7 +231,7 @@ async fn who(settings: &Settings, key: &ClusterKey) -> Result<Who, Failure> {
             cluster.name
         ))
     };
-    if let Some(Given { node, address }) = Given::load(folder)? {
+    if let Some(AssignedId { node, address }) = AssignedId::load(folder)? {
         if cluster.node != 0 && cluster.node != node {
             return Err(wrong(format!(
                 "cluster.node is {}, but the data folder '{}' is that of node {node}",
@@ -237,15 +244,15 @@ async fn who(settings: &Settings, key: &ClusterKey) -> Result<Who, Failure> {
             if !known.contains_key(&node) {
                 return Err(left(node));
             }
-            return Ok(Who {
+            return Ok(NodeIdentity {
                 node,
                 address,
                 founders: BTreeMap::new(),
                 members: known,
             });
         }
-        // It was let in, and has heard nothing since.
-        return let_in(settings, key, wish(node, address)).await;
+        // It has joined, and has received nothing since.
+        return join_running(settings, key, join_request(node, address)).await;
     }
     if cluster.join.is_empty() {
         let address = listed.get(&cluster.node).cloned().ok_or_else(|| {
@@ -259,7 +266,7 @@ async fn who(settings: &Settings, key: &ClusterKey) -> Result<Who, Failure> {
             false if known.is_empty() => listed.clone(),
             false => return Err(left(cluster.node)),
         };
-        return Ok(Who {
+        return Ok(NodeIdentity {
             node: cluster.node,
             address,
             founders: listed,
@@ -276,18 +283,18 @@ async fn who(settings: &Settings, key: &ClusterKey) -> Result<Who, Failure> {
         wrong("cluster.address is missing: it says where the other nodes reach this one".to_owned())
     })?;
     let node = cluster.node;
-    let_in(settings, key, wish(node, address)).await
+    join_running(settings, key, join_request(node, address)).await
 }
 
-fn wish(node: NodeId, address: String) -> Wish {
-    Wish {
+fn join_request(node: NodeId, address: String) -> JoinRequest {
+    JoinRequest {
         node,
         address,
         asks_only: false,
     }
 }
 
-/// Where the settings say that the others reach a node.
+/// Returns the address of a node in the settings.
 fn own_address(cluster: &Cluster, node: NodeId) -> Option<String> {
     match cluster.address.as_str() {
         "" => cluster.addresses().remove(&node),
@@ -295,26 +302,26 @@ fn own_address(cluster: &Cluster, node: NodeId) -> Option<String> {
     }
 }
 
-/// A node that knows the key and has not said who it is.
-fn stranger(settings: &Settings, key: &ClusterKey) -> Identity {
+/// Returns the identity of a node that knows the key and has no id.
+fn unknown_identity(settings: &Settings, key: &ClusterKey) -> Identity {
     Identity {
         cluster: cluster_id(&settings.cluster.name),
-        node: ANYBODY,
+        node: UNKNOWN_NODE,
         key: key.clone(),
     }
 }
 
 /// Asks the others whether this node is still a member.
-pub struct Asking {
+pub struct MemberCheck {
     identity: Identity,
     node: NodeId,
 }
 
-impl Asking {
+impl MemberCheck {
     async fn is_taken_out(&self, members: &BTreeMap<NodeId, String>) -> bool {
         let others = members.iter().filter(|(node, _)| **node != self.node);
         let asked = others
-            .map(|(_, address)| Box::pin(join::is_taken_out(&self.identity, address, self.node)));
+            .map(|(_, address)| Box::pin(join::is_removed(&self.identity, address, self.node)));
         let answers = futures_util::future::join_all(asked).await;
         answers.contains(&true)
     }
@@ -323,7 +330,7 @@ impl Asking {
     /// leader: a member that is connected hears of it by itself.
     pub async fn until_taken_out(self, member: Arc<Member>, meta: Arc<Meta>) {
         loop {
-            tokio::time::sleep(ASK_EVERY).await;
+            tokio::time::sleep(MEMBER_CHECK_INTERVAL).await;
             if meta.leader().is_none() && self.is_taken_out(&member.members()).await {
                 return;
             }
@@ -331,7 +338,7 @@ impl Asking {
     }
 }
 
-/// That the node has no place in the cluster any more.
+/// Returns the failure of a node that was removed from the cluster.
 pub fn taken_out(settings: &Settings, node: NodeId) -> Failure {
     wrong(format!(
         "node {node} was taken out of the cluster '{}': with an empty data folder and cluster.join it can come back under another number",
@@ -339,8 +346,12 @@ pub fn taken_out(settings: &Settings, node: NodeId) -> Failure {
     ))
 }
 
-/// Asks a running node to be let in.
-async fn let_in(settings: &Settings, key: &ClusterKey, wish: Wish) -> Result<Who, Failure> {
+/// Joins a running cluster.
+async fn join_running(
+    settings: &Settings,
+    key: &ClusterKey,
+    request: JoinRequest,
+) -> Result<NodeIdentity, Failure> {
     let cluster = &settings.cluster;
     if cluster.join.is_empty() {
         return Err(wrong(
@@ -348,14 +359,14 @@ async fn let_in(settings: &Settings, key: &ClusterKey, wish: Wish) -> Result<Who
                 .to_owned(),
         ));
     }
-    let identity = stranger(settings, key);
-    let deadline = Instant::now() + JOIN_PATIENCE;
+    let identity = unknown_identity(settings, key);
+    let deadline = Instant::now() + JOIN_TIMEOUT;
     let welcome = loop {
-        match join::ask(&identity, &cluster.join, &wish).await {
+        match join::join(&identity, &cluster.join, &request).await {
             Ok(welcome) => break welcome,
-            Err(NotIn::Later(why)) if Instant::now() < deadline => {
+            Err(JoinError::Later(why)) if Instant::now() < deadline => {
                 warn!(%why, "not let in yet; trying again");
-                tokio::time::sleep(JOIN_AGAIN_AFTER).await;
+                tokio::time::sleep(JOIN_INTERVAL).await;
             }
             Err(why) => {
                 return Err(wrong(format!(
@@ -365,15 +376,15 @@ async fn let_in(settings: &Settings, key: &ClusterKey, wish: Wish) -> Result<Who
             }
         }
     };
-    info!(node = welcome.node, address = %wish.address, "let into the cluster");
-    let given = Given {
+    info!(node = welcome.node, address = %request.address, "let into the cluster");
+    let assigned = AssignedId {
         node: welcome.node,
-        address: wish.address,
+        address: request.address,
     };
-    given.store(&settings.storage.data_path)?;
-    Ok(Who {
-        node: given.node,
-        address: given.address,
+    assigned.store(&settings.storage.data_path)?;
+    Ok(NodeIdentity {
+        node: assigned.node,
+        address: assigned.address,
         founders: BTreeMap::new(),
         members: welcome.nodes,
     })
@@ -387,17 +398,17 @@ pub async fn join_cluster(
     clock: Clock,
 ) -> Result<Joined, Failure> {
     let key = key(&settings.cluster)?;
-    let Who {
+    let NodeIdentity {
         node,
         address,
         founders,
         members,
-    } = who(settings, &key).await?;
-    let asking = Asking {
-        identity: stranger(settings, &key),
+    } = identify(settings, &key).await?;
+    let member_check = MemberCheck {
+        identity: unknown_identity(settings, &key),
         node,
     };
-    let asked = tokio::time::timeout(ASK_AT_START_TIME_MAX, asking.is_taken_out(&members));
+    let asked = tokio::time::timeout(MEMBER_CHECK_TIMEOUT, member_check.is_taken_out(&members));
     if asked.await == Ok(true) {
         return Err(taken_out(settings, node));
     }
@@ -417,28 +428,28 @@ pub async fn join_cluster(
         key,
     };
     let (log, snapshots) = open_logs(settings, sequences)?;
-    let (asked, sent_on) = mpsc::channel(SENT_ON_MAX);
+    let (forwarded, sent_on) = mpsc::channel(FORWARDED_MAX);
     let time = Arc::new(timekeeper(settings, &clock, node));
     let coordinator = Arc::new(OnceLock::<Addr<Coordinator>>::new());
     let (commander, doorkeeper) = (Arc::clone(&coordinator), Arc::clone(&coordinator));
     let admitting = Arc::new(OnceLock::<Arc<Member>>::new());
     let member_there = Arc::clone(&admitting);
-    let answers = Answers {
-        // Who is not heard hears nothing, and asks again.
-        requests: Box::new(move |_, question, reply| drop(asked.try_send((question, reply)))),
+    let handlers = RequestHandlers {
+        // A request over the bound gets no response, and is repeated.
+        requests: Box::new(move |_, question, reply| drop(forwarded.try_send((question, reply)))),
         orders: Box::new(move |_, order: Bytes, reply: Reply| {
             if let Some(commander) = commander.get() {
                 tokio::spawn(node_orders::obey(commander.clone(), order, reply));
             }
         }),
-        door: Box::new(move |wish, reply| {
+        join: Box::new(move |request, reply| {
             if let Some((coordinator, member)) = doorkeeper.get().zip(member_there.get()) {
                 let (coordinator, member) = (coordinator.clone(), Arc::clone(member));
-                tokio::spawn(node_orders::admit(member, coordinator, wish, reply));
+                tokio::spawn(node_orders::admit(member, coordinator, request, reply));
             }
         }),
     };
-    let place = Place {
+    let config = MemberConfig {
         identity,
         founders: founders.clone(),
         members,
@@ -449,7 +460,7 @@ pub async fn join_cluster(
     };
     let (started, member) = oneshot::channel();
     Arbiter::new().spawn_fn(move || {
-        let _ = started.send(Member::start(place, answers));
+        let _ = started.send(Member::start(config, handlers));
     });
     match member.await {
         Ok(Ok(member)) => {
@@ -463,7 +474,7 @@ pub async fn join_cluster(
                 time,
                 sent_on,
                 coordinator,
-                asking,
+                member_check,
             })
         }
         Ok(Err(failure)) => Err(Failure::new(ExitCode::Failure, failure)),
@@ -507,7 +518,7 @@ fn open_logs(
     Ok((log, Arc::new(snapshots)))
 }
 
-/// Takes part in the catalog's group, as soon as it is known whether this node begins it.
+/// Takes part in the catalog's group, as soon as it is known whether this node bootstraps it.
 pub fn begin_catalog(meta: &Arc<Meta>, coordinator: Addr<Coordinator>, joined: &Joined) {
     let _ = joined.coordinator.set(coordinator.clone());
     let (meta, member, log) = (
@@ -516,8 +527,8 @@ pub fn begin_catalog(meta: &Arc<Meta>, coordinator: Addr<Coordinator>, joined: &
         Arc::clone(&joined.log),
     );
     actix::spawn(async move {
-        let begun = member.beginning(&*log).await;
-        if let Err(failure) = begun.and_then(|begin| meta.join(coordinator, begin)) {
+        let initial = member.initial_state(&*log).await;
+        if let Err(failure) = initial.and_then(|initial| meta.join(coordinator, initial)) {
             error!(%failure, "this node cannot take part in the catalog");
         }
     });

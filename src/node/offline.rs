@@ -137,7 +137,7 @@ fn check(data: &Path) -> Result<bool, Failure> {
         ("clock", ClockKeeper::verify(data)),
         ("time", KeptFloor::verify(data)),
         ("node", membership::verify(data)),
-        ("filled", meta::verify_filled(data)),
+        ("filled", meta::verify_initialized_at(data)),
     ] {
         match verified {
             Ok(true) => say(file, Ok("readable".to_owned())),

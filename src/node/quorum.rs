@@ -1,5 +1,5 @@
-//! Says in the log when a node has lost the majority of its cluster, and when it is back: a first
-//! node whose others are absent looks like any other from outside.
+//! Logs when a node has lost the quorum of its cluster, and when it is back. From outside, a first
+//! node without the others looks like any other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,10 +7,9 @@ use tracing::{info, warn};
 
 use crate::cluster::member::Member;
 
-/// How often it is looked.
-const TICK: Duration = Duration::from_secs(1);
-/// Looks without a majority until it is said: nodes that start together need a moment.
-const PATIENCE_TICKS: u32 = 5;
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Checks without a quorum before it is logged: nodes that start together need a moment.
+const LOST_CHECKS: u32 = 5;
 
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
@@ -18,28 +17,28 @@ enum Change {
     Back,
 }
 
-/// What has been seen and said so far.
+/// What was observed and logged so far.
 #[derive(Default)]
 struct Watch {
-    ticks_without: u32,
-    said: bool,
+    checks_without: u32,
+    is_logged: bool,
 }
 
 impl Watch {
-    /// What is to be said after a look.
-    fn look(&mut self, majority: bool) -> Option<Change> {
-        self.ticks_without = match majority {
+    /// Returns what to log after a check.
+    fn check(&mut self, has_quorum: bool) -> Option<Change> {
+        self.checks_without = match has_quorum {
             true => 0,
-            false => self.ticks_without.saturating_add(1),
+            false => self.checks_without.saturating_add(1),
         };
-        let lost = self.ticks_without >= PATIENCE_TICKS;
-        match (self.said, majority) {
+        let lost = self.checks_without >= LOST_CHECKS;
+        match (self.is_logged, has_quorum) {
             (false, _) if lost => {
-                self.said = true;
+                self.is_logged = true;
                 Some(Change::Lost)
             }
             (true, true) => {
-                self.said = false;
+                self.is_logged = false;
                 Some(Change::Back)
             }
             _ => None,
@@ -52,8 +51,8 @@ pub fn watch(member: Arc<Member>) {
     actix::spawn(async move {
         let mut watch = Watch::default();
         loop {
-            tokio::time::sleep(TICK).await;
-            match watch.look(member.driver.lease().holds()) {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            match watch.check(member.driver.lease().holds()) {
                 None => {}
                 Some(Change::Lost) => warn!(
                     missing = missing(&member),
@@ -65,7 +64,7 @@ pub fn watch(member: Arc<Member>) {
     });
 }
 
-/// The nodes without a connection, with their addresses.
+/// Returns the nodes without a connection, with their addresses.
 fn missing(member: &Member) -> String {
     let members = member.members();
     let missing = members
@@ -80,15 +79,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_majority_is_said_once_and_so_is_its_return() {
+    fn a_lost_quorum_is_logged_once_and_so_is_its_return() {
         let mut watch = Watch::default();
-        for _ in 1..PATIENCE_TICKS {
-            assert_eq!(watch.look(false), None);
+        for _ in 1..LOST_CHECKS {
+            assert_eq!(watch.check(false), None);
         }
-        assert_eq!(watch.look(false), Some(Change::Lost));
-        assert_eq!(watch.look(false), None);
-        assert_eq!(watch.look(true), Some(Change::Back));
-        assert_eq!(watch.look(true), None);
-        assert_eq!(watch.look(false), None, "patience begins anew");
+        assert_eq!(watch.check(false), Some(Change::Lost));
+        assert_eq!(watch.check(false), None);
+        assert_eq!(watch.check(true), Some(Change::Back));
+        assert_eq!(watch.check(true), None);
+        assert_eq!(watch.check(false), None, "the count begins anew");
     }
 }

@@ -1,4 +1,4 @@
-//! How new a replica is, and how it gets as new as a reader wants.
+//! How fresh a replica is, and how a reader waits until it is fresh enough.
 
 use std::{
     sync::{
@@ -12,38 +12,39 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::{host::ShardHandle, replica::Replica};
 use crate::{
-    cluster::group::ReadAt,
+    cluster::raft::read_index::ReadIndex,
     model::error::{Error, Result},
 };
 
-/// How long a reader waits for a majority to confirm what is newest, and for this replica to have it.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a reader waits for the read index, and for this replica to apply it.
+const READ_INDEX_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How new what a reader sees must be.
+/// How fresh a read must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// As this replica has it, once it has caught up after the node was away.
+    /// The state of this replica, once it has caught up after the node was away.
     Any,
-    /// At most so much behind, in entries of the log and in time.
+    /// At most so far behind, in log entries and in time.
     Bounded { entries: u64, time: Duration },
-    /// All that anybody was told of before the reader asked.
+    /// All that was acknowledged before the read.
     Newest,
 }
 
-/// A time that had come for the whole group when a reader asked for what is newest; `None`: the reader wanted less, or there is one node only.
-pub type SureTime = Option<i64>;
+/// The safe time of a strong read: the leader and a quorum had reached it. `None` for other reads,
+/// and on a standalone node.
+pub type SafeTime = Option<i64>;
 
-/// What a replica knows of how new it is.
+/// What a replica knows of its freshness.
 pub(super) struct Currency {
     start: Instant,
     applied: AtomicU64,
     waiting: Mutex<Vec<(u64, oneshot::Sender<()>)>>,
-    /// The lease of the node in which the replica has caught up.
+    /// The epoch of the node's lease in which the replica has caught up.
     caught_up: AtomicU64,
-    /// The last time, in milliseconds after the start, of which it is known that all that was committed by then is applied.
+    /// All that was committed by this time is applied, in milliseconds after the start.
     confirmed: AtomicU64,
-    /// The last index that the leader has told.
-    told: AtomicU64,
+    /// The last read index.
+    read_index: AtomicU64,
 }
 
 impl Default for Currency {
@@ -54,7 +55,7 @@ impl Default for Currency {
             waiting: Mutex::default(),
             caught_up: AtomicU64::new(0),
             confirmed: AtomicU64::new(0),
-            told: AtomicU64::new(0),
+            read_index: AtomicU64::new(0),
         }
     }
 }
@@ -73,7 +74,7 @@ impl Currency {
         self.applied.load(Ordering::Acquire)
     }
 
-    /// The entries up to this one are visible.
+    /// Notes that the entries up to this one are visible.
     pub fn set_applied(&self, index: u64) {
         self.applied.store(index, Ordering::Release);
         let mut waiting = self.waiting();
@@ -82,11 +83,12 @@ impl Currency {
         }
     }
 
+    /// Waits until an index is applied.
     pub async fn reach(&self, index: u64) {
         let (reader, reached) = oneshot::channel();
         {
             let mut waiting = self.waiting();
-            // Under the lock, so that whoever applies it meanwhile finds the reader.
+            // Under the lock, so that `set_applied` finds the reader.
             if self.applied() >= index {
                 return;
             }
@@ -103,7 +105,7 @@ impl Currency {
             Freshness::Any => caught_up,
             Freshness::Bounded { entries, time } => {
                 let confirmed = self.confirmed.load(Ordering::Acquire);
-                let behind = self.told.load(Ordering::Acquire);
+                let behind = self.read_index.load(Ordering::Acquire);
                 let age = self.millis(now).saturating_sub(confirmed);
                 caught_up
                     && u128::from(age) < time.as_millis()
@@ -112,93 +114,97 @@ impl Currency {
         }
     }
 
-    /// All that was committed when somebody asked is applied.
-    fn confirm(&self, asked: Instant, index: u64, epoch: u64) {
-        self.told.fetch_max(index, Ordering::AcqRel);
+    /// Notes that all that was committed at the time of a request is applied.
+    fn confirm(&self, requested: Instant, index: u64, epoch: u64) {
+        self.read_index.fetch_max(index, Ordering::AcqRel);
         self.confirmed
-            .fetch_max(self.millis(asked), Ordering::AcqRel);
+            .fetch_max(self.millis(requested), Ordering::AcqRel);
         self.caught_up.store(epoch, Ordering::Release);
     }
 }
 
-/// No majority answers for long.
+/// No quorum confirms the read index.
 fn unconfirmed() -> Error {
     Error::unavailable(
-        "no majority of the replicas confirms what is newest in the partition key range; try again",
+        "no quorum of the replicas confirms the read index of the partition key range; try again",
     )
 }
 
 impl Replica {
-    async fn newest(&self) -> Result<ReadAt> {
-        let answer = timeout(PATIENCE, self.driver.read_index(self.group)).await;
+    async fn read_index(&self) -> Result<ReadIndex> {
+        let answer = timeout(READ_INDEX_TIMEOUT, self.driver.read_index(self.group)).await;
         answer.ok().flatten().ok_or_else(unconfirmed)
     }
 
-    /// Waits until this replica is as new as a reader wants.
-    async fn freshen(&self, freshness: Freshness) -> Result<SureTime> {
+    /// Waits until this replica is fresh enough.
+    async fn freshen(&self, freshness: Freshness) -> Result<SafeTime> {
         let lease = self.driver.lease();
         let epoch = lease.epoch();
         if !lease.holds() {
             return Err(Error::not_leader(None));
         }
-        let asked = Instant::now();
-        if self.currency.is(freshness, epoch, asked) {
+        let requested = Instant::now();
+        if self.currency.is(freshness, epoch, requested) {
             return Ok(None);
         }
-        let ReadAt {
-            index, time, sure, ..
-        } = self.newest().await?;
-        let reached = timeout(PATIENCE, self.currency.reach(index)).await;
+        let ReadIndex {
+            index,
+            time,
+            safe_time,
+            ..
+        } = self.read_index().await?;
+        let reached = timeout(READ_INDEX_TIMEOUT, self.currency.reach(index)).await;
         reached.map_err(|_| {
             Error::unavailable(format!(
                 "this replica of the partition key range is behind entry {index} of its log; try again"
             ))
         })?;
-        // Its parts may have been written to since; this node does not know them yet.
+        // Its children may have been written to since; this node does not know them yet.
         if freshness == Freshness::Newest && self.is_cut() {
             return Err(Error::not_leader(None));
         }
-        self.currency.confirm(asked, index, epoch);
+        self.currency.confirm(requested, index, epoch);
         if freshness != Freshness::Newest {
             return Ok(None);
         }
-        // A majority of the voters has heard of the leader's time, so it holds here, too.
+        // A quorum has acknowledged the leader's time, so it holds here, too.
         self.view()?.clock.raise(time);
-        Ok(Some(sure))
+        Ok(Some(safe_time))
     }
 
-    /// Waits until the time by which a reader has judged here has come for the whole group; `sure` is one that has.
-    async fn settle(&self, mut sure: i64) -> Result<()> {
-        let judged = self.view()?.clock.now();
-        let settled = async {
-            while sure < judged {
-                sure = self.newest().await?.sure;
+    /// Waits until the safe time has reached the time that a read has used here.
+    async fn commit_wait(&self, mut safe_time: i64) -> Result<()> {
+        let read_time = self.view()?.clock.now();
+        let waited = async {
+            while safe_time < read_time {
+                safe_time = self.read_index().await?.safe_time;
             }
             Ok(())
         };
-        timeout(PATIENCE, settled)
+        timeout(READ_INDEX_TIMEOUT, waited)
             .await
             .map_err(|_| unconfirmed())?
     }
 }
 
 impl ShardHandle {
-    /// Waits until what can be read here is as new as a reader wants. On a node of its own it always is.
-    pub async fn freshen(&self, freshness: Freshness) -> Result<SureTime> {
+    /// Waits until this replica is fresh enough. A standalone shard always is.
+    pub async fn freshen(&self, freshness: Freshness) -> Result<SafeTime> {
         match self.replica() {
             None => Ok(None),
-            // The others fill it; until then they answer.
-            Some(replica) if !replica.is_filled() => Err(self.not_leader(&self.peers)),
+            // Other nodes answer until it is initialized by a snapshot.
+            Some(replica) if !replica.is_initialized() => Err(self.not_leader(&self.peers)),
             Some(replica) => replica.freshen(freshness).await,
         }
     }
 
-    /// Waits until nobody who asks for what is newest from now on judges by an earlier time than somebody who has read here. A second ends seldom between the question and
-    /// the answer; then this asks once more.
-    pub async fn settle(&self, sure: i64) -> Result<()> {
+    /// Commit wait: waits until every later strong read uses a time no earlier than the one that a
+    /// read has used here. Usually that holds at once. If the clock has ticked over during the
+    /// read, it takes one more ReadIndex round trip.
+    pub async fn commit_wait(&self, safe_time: i64) -> Result<()> {
         match self.replica() {
             None => Ok(()),
-            Some(replica) => replica.settle(sure).await,
+            Some(replica) => replica.commit_wait(safe_time).await,
         }
     }
 }
@@ -227,7 +233,7 @@ mod tests {
         assert!(currency.is(BOUNDED, 1, seconds(5)));
         assert!(!currency.is(BOUNDED, 1, seconds(6)), "too long ago");
         assert!(!currency.is(Freshness::Newest, 1, seconds(1)));
-        currency.told.store(151, Ordering::Relaxed);
+        currency.read_index.store(151, Ordering::Relaxed);
         assert!(!currency.is(BOUNDED, 1, seconds(5)), "too much behind");
         currency.set_applied(51);
         assert!(currency.is(BOUNDED, 1, seconds(5)));

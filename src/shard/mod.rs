@@ -16,6 +16,7 @@ pub mod actor;
 pub mod aggregate_cache;
 pub mod check;
 pub mod commit;
+pub mod commit_error;
 pub mod decide;
 pub mod document_cache;
 pub mod feed;

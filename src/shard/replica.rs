@@ -1,7 +1,10 @@
-//! A replica of a shard on a node of a cluster. Commands get into the engine through the log of the shard's Raft group, on the leader and on its followers alike.
+//! A replica of a shard. Commands reach the engine through the log of the shard's Raft group, on
+//! the leader and on its followers alike.
 //!
-//! Purges do not: each replica removes what is expired at its own pace, but never by a later time than the log has reached, so that
-//! no replica removes what the leader might still keep alive. What one has purged and another has not is put right when a command meets it.
+//! Purges do not: each replica removes expired items at its own pace, but never by a later time
+//! than the log has reached. So no replica removes what the leader might still keep alive. A
+//! command that meets a version which only some replicas have purged is reconciled with what is
+//! there.
 
 use std::{
     collections::VecDeque,
@@ -20,6 +23,7 @@ use super::{
     check::{self, Checks},
     command::{Command, Purge},
     commit::{self, CommitLog, Group, OnCommitted, ReplicatedLogs, Waiting, index_follower},
+    commit_error::{CommitError, CommitOutcome},
     freshness::Currency,
     host::{ShardHandle, split_replica},
     reconcile::{Met, still_true},
@@ -28,17 +32,23 @@ use super::{
 };
 use crate::{
     cluster::{
-        ENTRY_BYTES_MAX, GroupId, NodeId,
-        driver::{Driver, StateMachine},
-        group::{Committed, NotProposed, Role},
-        group_log::Begin,
-        proposals::{Fate, Proposals},
+        GroupId, NodeId,
+        driver::{
+            Driver,
+            state_machine::{StateMachine, StateMachineError},
+        },
+        raft::{
+            group::{Committed, ProposeError, Role},
+            log_disk::InitialState,
+            proposals::{ProposalOutcome, Proposals},
+        },
     },
-    model::error::{Error, ErrorKind},
+    model::error::Error,
     store::{Batch, Engine, EngineError, engine::Durability, keys},
 };
 
-/// Commands of one entry of the log; a larger group becomes several entries. A longer command has an entry of its own.
+/// Bytes of the commands of one log entry. A larger commit group becomes several entries, a longer
+/// command has an entry of its own.
 const ENTRY_BYTES: usize = 1024 * 1024;
 
 pub struct Replica {
@@ -48,9 +58,9 @@ pub struct Replica {
     pub(super) checks: Checks,
     /// Absent while the engine is replaced.
     view: ArcSwapOption<ShardView>,
-    /// Not set while the replica has nothing and waits to be filled by the others.
-    filled: AtomicBool,
-    /// Why it takes no part in its group any more.
+    /// Not set while the replica waits for its first snapshot.
+    initialized: AtomicBool,
+    /// Why it takes no part in its group.
     halted: ArcSwapOption<String>,
     handle: Weak<ShardHandle>,
     inner: Mutex<Inner>,
@@ -59,61 +69,75 @@ pub struct Replica {
 #[derive(Default)]
 struct Inner {
     role: Role,
-    /// Leads, but has not applied all that earlier leaders have left.
+    /// The node leads, but has not applied all entries of earlier leaders.
     taking_over: bool,
     proposals: Proposals<Proposed>,
 }
 
-/// An entry that this node has proposed.
+/// A proposed entry.
 struct Proposed {
     term: u64,
     commands: Vec<Command>,
-    rest: Rest,
+    in_flight: InFlight,
 }
 
-/// What follows when an entry is applied.
-struct Rest {
+/// A commit group in flight: what remains to be proposed, and who waits for it.
+struct InFlight {
     chunks: VecDeque<Vec<Command>>,
     number: u64,
     waiting: Vec<Waiting>,
     done: OnCommitted,
-    /// Whether nothing of the group is kept so far.
-    untouched: bool,
+    /// Whether nothing of the group is committed so far.
+    is_untouched: bool,
 }
 
-impl Rest {
+impl InFlight {
     fn succeed(self, state: ShardState) {
         self.waiting.into_iter().for_each(Waiting::succeed);
         (self.done)(self.number, Ok(state));
     }
 
-    fn fail(self, error: &Error, failure: EngineError) {
+    fn fail(self, failure: CommitError) {
+        let error = Error::from(failure.clone());
         self.waiting
             .into_iter()
             .for_each(|waiting| waiting.fail(error.clone()));
         (self.done)(self.number, Err(failure));
     }
 
-    /// Another entry is in its place. If it was the first of its group, another leader may decide on the whole group anew.
-    fn lose(self, leader: Option<NodeId>) {
-        if self.untouched {
-            self.fail(&Error::not_leader(leader), not_led());
-        } else {
-            self.abandon();
-        }
-    }
-
-    /// Nobody knows whether it will be committed.
-    fn abandon(self) {
-        let error = Error::unavailable(
-            "the leader of the partition key range has changed; whether the write was kept is not known",
-        );
-        self.fail(&error, not_led());
+    /// Fails because another entry was committed in its place. If it was the first of its group,
+    /// the leader may decide the whole group anew.
+    fn superseded(self, leader: Option<NodeId>) {
+        let failure = match self.is_untouched {
+            true => CommitError::NotLeader(leader),
+            false => CommitError::OutcomeUnknown,
+        };
+        self.fail(failure);
     }
 }
 
-fn not_led() -> EngineError {
-    EngineError::Io("this node does not lead the shard any more".into())
+/// The engine of a replica is being replaced by a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EngineReplaced;
+
+const ENGINE_REPLACED: &str = "the engine of the shard is being replaced by a snapshot";
+
+impl From<EngineReplaced> for CommitError {
+    fn from(_: EngineReplaced) -> Self {
+        Self::Superseded
+    }
+}
+
+impl From<EngineReplaced> for StateMachineError {
+    fn from(_: EngineReplaced) -> Self {
+        Self::Closed(ENGINE_REPLACED)
+    }
+}
+
+impl From<EngineReplaced> for Error {
+    fn from(_: EngineReplaced) -> Self {
+        Self::unavailable(ENGINE_REPLACED)
+    }
 }
 
 impl Replica {
@@ -129,72 +153,75 @@ impl Replica {
             currency: Currency::default(),
             checks: Checks::default(),
             view: ArcSwapOption::new(Some(view)),
-            filled: AtomicBool::new(false),
+            initialized: AtomicBool::new(false),
             halted: ArcSwapOption::empty(),
             handle,
             inner: Mutex::default(),
         })
     }
 
-    /// Takes part in the group.
-    pub fn join(self: &Arc<Self>, begin: Begin) -> Result<(), EngineError> {
-        let engine = &self.view()?.engine;
+    /// Takes part in the group with the state in its engine.
+    pub fn join(
+        self: &Arc<Self>,
+        engine: &Engine,
+        initial: InitialState,
+    ) -> Result<(), EngineError> {
         let applied = applied(engine)?;
-        let begin = split_replica::beginning(engine, begin)?;
+        let initial = split_replica::beginning(engine, initial)?;
         self.currency.set_applied(applied);
-        let filled = applied > 0 || begin != Begin::Blank;
-        self.filled.store(filled, Ordering::Release);
+        let initialized = applied > 0 || initial != InitialState::Uninitialized;
+        self.initialized.store(initialized, Ordering::Release);
         self.halted.store(None);
         let machine: Arc<dyn StateMachine> = Arc::clone(self) as _;
-        self.driver.add(self.group, machine, begin, applied);
+        self.driver.add(self.group, machine, initial, applied);
         Ok(())
     }
 
-    /// Why it takes no part in its group; `None` while it does.
+    /// Returns why it takes no part in its group; `None` while it does.
     pub fn halted(&self) -> Option<String> {
         self.halted.load().as_deref().cloned()
     }
 
-    /// Whether the shard was split, as far as this replica knows.
+    /// Returns whether the shard was split, as far as this replica knows.
     pub(super) fn is_cut(&self) -> bool {
         self.view().is_ok_and(|view| view.is_cut())
     }
 
-    /// Whether there is something that could be read.
-    pub(super) fn is_filled(&self) -> bool {
-        self.filled.load(Ordering::Acquire)
+    /// Returns whether the replica has data, or was bootstrapped with none.
+    pub(super) fn is_initialized(&self) -> bool {
+        self.initialized.load(Ordering::Acquire)
     }
 
-    pub(super) fn view(&self) -> Result<Arc<ShardView>, EngineError> {
-        let missing = || EngineError::Io("the engine of the shard is being replaced".into());
-        self.view.load_full().ok_or_else(missing)
+    pub(super) fn view(&self) -> Result<Arc<ShardView>, EngineReplaced> {
+        self.view.load_full().ok_or(EngineReplaced)
     }
 
-    /// Lets go of the engine, or takes a new one.
+    /// Releases the engine, or takes a new one.
     pub(super) fn set_view(&self, view: Option<Arc<ShardView>>) {
         self.view.store(view);
     }
 
-    /// Leaves the group, which is no more.
+    /// Leaves the group, which is gone.
     pub fn leave(&self) {
         self.driver.remove(self.group);
         self.role(Role::default());
-        self.give_up();
+        self.expire_proposals();
     }
 
-    /// The actor was built anew: it leads again when all that its predecessor has proposed is applied, or follows whom it followed.
+    /// Tells a rebuilt actor its role. A leader decides again when all proposals of its predecessor
+    /// are applied.
     pub fn begin_again(self: &Arc<Self>) {
         let role = {
             let mut inner = self.inner();
-            inner.taking_over = inner.role.leads;
+            inner.taking_over = inner.role.is_leader;
             inner.role
         };
-        if role.leads {
+        if role.is_leader {
             let nothing = Box::new(|_| ());
             self.driver
                 .propose(self.group, role.term, Bytes::new(), nothing);
         } else if let Some(handle) = self.handle.upgrade() {
-            // The new actor has not heard who leads.
+            // The new actor does not know the leader.
             handle.follow(role.leader);
         }
     }
@@ -203,66 +230,53 @@ impl Replica {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn propose(self: &Arc<Self>, term: u64, mut rest: Rest) {
-        let Some(commands) = rest.chunks.pop_front() else {
+    fn propose(self: &Arc<Self>, term: u64, mut in_flight: InFlight) {
+        let Some(commands) = in_flight.chunks.pop_front() else {
             return;
         };
-        let data = match rmp_serde::to_vec(&commands) {
-            Ok(data) => Bytes::from(data),
-            Err(failure) => {
-                let failure = EngineError::Io(format!("commands cannot be encoded: {failure}"));
-                return rest.fail(&failure.clone().into(), failure);
-            }
-        };
+        let data = rmp_serde::to_vec(&commands).expect("commands have a MessagePack form");
+        let data = Bytes::from(data);
         let replica = Arc::clone(self);
-        let proposed = Box::new(move |proposed| replica.proposed(term, proposed, commands, rest));
+        let proposed =
+            Box::new(move |proposed| replica.proposed(term, proposed, commands, in_flight));
         self.driver.propose(self.group, term, data, proposed);
     }
 
     fn proposed(
         &self,
         term: u64,
-        proposed: Result<u64, NotProposed>,
+        proposed: Result<u64, ProposeError>,
         commands: Vec<Command>,
-        rest: Rest,
+        in_flight: InFlight,
     ) {
         let refused = match proposed {
             Ok(index) => {
                 let proposed = Proposed {
                     term,
                     commands,
-                    rest,
+                    in_flight,
                 };
                 return self.inner().proposals.add(index, term, proposed);
             }
             Err(refused) => refused,
         };
-        if !rest.untouched {
-            return rest.abandon();
+        if !in_flight.is_untouched {
+            return in_flight.fail(CommitError::OutcomeUnknown);
         }
-        let (error, failure) = match refused {
-            NotProposed::NotLeader => (Error::not_leader(self.inner().role.leader), not_led()),
-            NotProposed::Full => {
-                let error = "too much waits for the other replicas of the partition key range";
-                (Error::new(ErrorKind::Overloaded, error), not_led())
-            }
-            // Transactions are bounded when they are decided, so this is a bug: the writes fail, the shard goes on.
-            NotProposed::TooLong(bytes) => {
-                let message = format!(
-                    "Request size is too large: the log entry has {bytes} bytes, the limit is {ENTRY_BYTES_MAX}"
-                );
+        in_flight.fail(match refused {
+            ProposeError::NotLeader => CommitError::NotLeader(self.inner().role.leader),
+            ProposeError::Full => CommitError::Overloaded,
+            // Transactions are bounded when they are decided, so this is a bug: the writes fail,
+            // the shard goes on.
+            ProposeError::TooLong(bytes) => {
                 error!(group = %self.group, bytes, "a log entry is too long and was not proposed");
-                (
-                    Error::new(ErrorKind::TooLarge, message.clone()),
-                    EngineError::Io(message),
-                )
+                CommitError::TooLong(bytes)
             }
-        };
-        rest.fail(&error, failure);
+        });
     }
 
     /// Applies a purge to this replica alone.
-    pub(super) fn purge(&self, purge: Purge) -> Result<ShardState, EngineError> {
+    pub(super) fn purge(&self, purge: Purge) -> CommitOutcome {
         let view = self.view()?;
         let mut applied = commit::lock(&view)?;
         let mut state = applied.state;
@@ -281,7 +295,7 @@ impl Replica {
         Ok(state)
     }
 
-    /// Applies commands in one batch, which says how far the log is applied.
+    /// Applies commands in one batch, together with the index of the last entry.
     fn write(
         &self,
         view: &ShardView,
@@ -308,11 +322,12 @@ impl Replica {
         }
         batch.put(keys::APPLIED, index.to_be_bytes());
         let begun = view.begin_write(commands);
-        // The log has it: after a crash it is applied again.
+        // The log has it: it is applied again after a crash.
         view.engine.write(batch, Durability::Buffered)?;
         view.settle_write(begun);
         applied.state = state;
-        // Who is not behind the log brings nothing back that was expired by its time, should it lead one day.
+        // A replica that is not behind the log's time brings no expired item back, should it lead
+        // one day.
         view.clock.raise(state.ts);
         let counter = &view.counters.commands;
         counter.fetch_add(commands.len() as u64, Ordering::Relaxed);
@@ -324,15 +339,16 @@ impl Replica {
         Ok(state)
     }
 
-    /// Applies commands up to each of these places, given as a number of commands and an index; between two of them replicas are compared, or split.
-    fn write_in_places(
+    /// Applies commands up to each of these positions, given as a number of commands and an index.
+    /// Between two of them replicas are compared, or split.
+    fn write_at_positions(
         &self,
         view: &Arc<ShardView>,
         mut commands: &mut [Command],
-        places: &[(usize, u64)],
+        positions: &[(usize, u64)],
     ) -> Result<ShardState, EngineError> {
         let (mut state, mut written) = (view.state(), 0);
-        for (count, index) in places {
+        for (count, index) in positions {
             let (here, later) = commands.split_at_mut(count - written);
             state = self.write(view, here, *index)?;
             self.checks.begin(view, here, state);
@@ -343,54 +359,56 @@ impl Replica {
         Ok(state)
     }
 
-    /// An entry is committed: what this node has proposed in its place, if it is that.
+    /// Returns this node's proposal if a committed entry is that. Fails proposals that it
+    /// supersedes.
     fn take_proposed(&self, entry: &Committed) -> Option<Proposed> {
-        let mut kept = None;
-        let mut lost = Vec::new();
+        let mut committed = None;
+        let mut superseded = Vec::new();
         let leader = {
             let mut inner = self.inner();
-            for (fate, proposed) in inner.proposals.applied(entry.index, entry.term) {
-                match fate {
-                    Fate::Kept => kept = Some(proposed),
-                    Fate::Lost => lost.push(proposed),
+            for (outcome, proposed) in inner.proposals.applied(entry.index, entry.term) {
+                match outcome {
+                    ProposalOutcome::Committed => committed = Some(proposed),
+                    ProposalOutcome::Superseded => superseded.push(proposed),
                 }
             }
-            inner.role.leader.filter(|_| !inner.role.leads)
+            inner.role.leader.filter(|_| !inner.role.is_leader)
         };
-        for Proposed { rest, .. } in lost {
-            rest.lose(leader);
+        for Proposed { in_flight, .. } in superseded {
+            in_flight.superseded(leader);
         }
-        kept
+        committed
     }
 
-    /// Nobody waits any longer for what was proposed in other terms.
-    fn abandon_others(&self, term: Option<u64>) {
-        let abandoned = self.inner().proposals.take_others(term);
-        abandoned
+    /// Reports the outcome of proposals of other terms as unknown.
+    fn expire_other_terms(&self, term: Option<u64>) {
+        let expired = self.inner().proposals.take_others(term);
+        expired
             .into_iter()
-            .for_each(|proposed| proposed.rest.abandon());
+            .for_each(|proposed| proposed.in_flight.fail(CommitError::OutcomeUnknown));
     }
 }
 
 impl StateMachine for Replica {
-    fn apply(&self, entries: Vec<Committed>) -> Result<(), EngineError> {
+    fn apply(&self, entries: Vec<Committed>) -> Result<(), StateMachineError> {
         let Some(last) = entries.last().map(|entry| entry.index) else {
             return Ok(());
         };
         let view = self.view()?;
         let terms: Vec<u64> = entries.iter().map(|entry| entry.term).collect();
         let (mut commands, mut ours) = (Vec::new(), Vec::new());
-        // Replicas are compared and split right after an entry, whatever is applied together with it.
-        let mut places = Vec::new();
+        // Replicas are compared and split right after an entry, whatever is applied together with
+        // it.
+        let mut positions = Vec::new();
         for entry in entries {
-            let since = places.last().map_or(0, |(count, _)| *count);
+            let since = positions.last().map_or(0, |(count, _)| *count);
             let since = commands.get(since..).unwrap_or_default();
             if check::asks(since) || split_mark::is_asked_by(since) {
-                places.push((commands.len(), entry.index - 1));
+                positions.push((commands.len(), entry.index - 1));
             }
             if let Some(own) = self.take_proposed(&entry) {
                 commands.extend(own.commands);
-                ours.push((own.term, own.rest));
+                ours.push((own.term, own.in_flight));
                 continue;
             }
             if entry.data.is_empty() {
@@ -402,36 +420,37 @@ impl StateMachine for Replica {
             index_follower::follow(&view, &decoded);
             commands.extend(decoded);
         }
-        places.push((commands.len(), last));
-        let state = match self.write_in_places(&view, &mut commands, &places) {
+        positions.push((commands.len(), last));
+        let state = match self.write_at_positions(&view, &mut commands, &positions) {
             Ok(state) => state,
             Err(failure) => {
                 commit::poison(&view, &failure);
-                let error = Error::from(failure.clone());
-                ours.into_iter()
-                    .for_each(|(_, rest)| rest.fail(&error, failure.clone()));
-                return Err(failure);
+                for (_, in_flight) in ours {
+                    in_flight.fail(failure.clone().into());
+                }
+                return Err(failure.into());
             }
         };
-        if !self.inner().role.leads {
-            // What it decided itself while it led was forgotten when it ceased to lead; that is in the engine now, for whoever reads it there later.
+        if !self.inner().role.is_leader {
+            // Its own decisions as leader were dropped with its leadership; the engine has them
+            // now.
             index_follower::follow(&view, &commands);
         }
         index_follower::follow_generations(&view, &state)?;
         let replica = self.handle.upgrade().and_then(|handle| handle.replica());
-        for (term, mut rest) in ours {
+        for (term, mut in_flight) in ours {
             match &replica {
-                Some(replica) if !rest.chunks.is_empty() => {
-                    rest.untouched = false;
-                    replica.propose(term, rest);
+                Some(replica) if !in_flight.chunks.is_empty() => {
+                    in_flight.is_untouched = false;
+                    replica.propose(term, in_flight);
                 }
-                _ => rest.succeed(state),
+                _ => in_flight.succeed(state),
             }
         }
         let mut inner = self.inner();
         if inner.taking_over && terms.contains(&inner.role.term) {
             inner.taking_over = false;
-            // Under the lock, so that news of a later leader come later.
+            // Under the lock, so that a later change of roles comes later.
             if let Some(handle) = self.handle.upgrade() {
                 handle.lead(inner.role.term);
             }
@@ -443,38 +462,38 @@ impl StateMachine for Replica {
         self.view().map_or(i64::MIN, |view| view.clock.now())
     }
 
-    fn sync(&self) -> Result<(), EngineError> {
+    fn sync(&self) -> Result<(), StateMachineError> {
         let view = self.view()?;
         let applied = commit::lock(&view)?;
         let mut batch = Batch::default();
         applied.state.store(&mut batch);
-        view.engine.write(batch, Durability::Synced)
+        Ok(view.engine.write(batch, Durability::Synced)?)
     }
 
-    fn copy_to(&self, folder: &Path) -> Result<(), EngineError> {
-        self.view()?.engine.checkpoint(folder)
+    fn snapshot_to(&self, folder: &Path) -> Result<(), StateMachineError> {
+        Ok(self.view()?.engine.checkpoint(folder)?)
     }
 
-    fn install(&self, files: &Path, index: u64) -> Result<(), EngineError> {
-        self.abandon_others(None);
+    fn install(&self, files: &Path, index: u64) -> Result<(), StateMachineError> {
+        self.expire_other_terms(None);
         if let Some(handle) = self.handle.upgrade() {
             handle.replace_engine(files)?;
         }
         self.currency.set_applied(index);
-        self.filled.store(true, Ordering::Release);
+        self.initialized.store(true, Ordering::Release);
         Ok(())
     }
 
     fn role(&self, role: Role) {
         let mut inner = self.inner();
-        let keeps = role.leads && role.term == inner.role.term && inner.role.leads;
+        let is_same = role.is_leader && role.term == inner.role.term && inner.role.is_leader;
         inner.role = role;
-        if keeps {
+        if is_same {
             return;
         }
-        inner.taking_over = role.leads;
+        inner.taking_over = role.is_leader;
         if let Some(handle) = self.handle.upgrade() {
-            handle.follow(role.leader.filter(|_| !role.leads));
+            handle.follow(role.leader.filter(|_| !role.is_leader));
         }
     }
 
@@ -482,13 +501,13 @@ impl StateMachine for Replica {
         self.halted.store(Some(Arc::new(why.to_owned())));
     }
 
-    fn give_up(&self) {
+    fn expire_proposals(&self) {
         let role = self.inner().role;
-        self.abandon_others(role.leads.then_some(role.term));
+        self.expire_other_terms(role.is_leader.then_some(role.term));
     }
 }
 
-/// The way of a leader's groups into the log, in one term. A follower's groups hold purges only.
+/// The commit log of a leader in one term. A follower's commit groups hold purges only.
 pub struct ReplicatedLog {
     pub replica: Arc<Replica>,
     pub term: u64,
@@ -505,23 +524,24 @@ impl CommitLog for ReplicatedLog {
                 waiting,
                 ..
             } = group;
-            let rest = Rest {
+            let in_flight = InFlight {
                 chunks: chunks(commands),
                 number,
                 waiting,
                 done,
-                untouched: true,
+                is_untouched: true,
             };
             let view = replica.view();
             match replica.purge(purge) {
-                Ok(state) if rest.chunks.is_empty() => rest.succeed(state),
-                Ok(_) => replica.propose(term, rest),
+                Ok(state) if in_flight.chunks.is_empty() => in_flight.succeed(state),
+                Ok(_) => replica.propose(term, in_flight),
                 Err(failure) => {
-                    // A group of an engine that was replaced meanwhile is no concern of the new one.
-                    if let Ok(view) = view {
-                        commit::poison(&view, &failure);
+                    // The view of before: the failure does not concern an engine that has replaced
+                    // it.
+                    if let (Ok(view), CommitError::Engine(failure)) = (view, &failure) {
+                        commit::poison(&view, failure);
                     }
-                    rest.fail(&failure.clone().into(), failure);
+                    in_flight.fail(failure);
                 }
             }
         });
@@ -537,7 +557,7 @@ impl ReplicatedLogs for Replica {
     }
 }
 
-/// The last entry that an engine has applied.
+/// Returns the last entry that an engine has applied.
 pub(super) fn applied(engine: &Engine) -> Result<u64, EngineError> {
     let Some(bytes) = engine.get(keys::APPLIED)? else {
         return Ok(0);
@@ -548,7 +568,7 @@ pub(super) fn applied(engine: &Engine) -> Result<u64, EngineError> {
     ))
 }
 
-/// Commands in their order, cut into entries.
+/// Cuts commands into entries, in order.
 fn chunks(commands: Vec<Command>) -> VecDeque<Vec<Command>> {
     let mut chunks = VecDeque::new();
     let mut bytes = 0;

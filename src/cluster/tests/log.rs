@@ -11,10 +11,14 @@ use raft::{
 use crate::{
     cluster::{
         ENTRY_BYTES_MAX, GroupId,
-        group::NotProposed,
-        group_log::{Begin, GroupLog, LogBatch, LogDisk as _, Mark, Record},
-        log_store::LogStore,
-        replicas::{Post, Replicas},
+        raft::{
+            group::ProposeError,
+            group_log::GroupLog,
+            log_disk::{InitialState, LogBatch, LogDisk as _, LogPosition, LogRecord},
+            log_store::LogStore,
+            replicas::Replicas,
+            transport::Transport,
+        },
     },
     store::{EngineError, EngineOptions, SharedResources, engine::Durability},
 };
@@ -27,7 +31,7 @@ const SHARD: GroupId = GroupId {
 /// There is nobody to speak to.
 struct Nobody;
 
-impl Post for Nobody {
+impl Transport for Nobody {
     fn send(&mut self, group: GroupId, message: Message) {
         panic!("{group} says {message:?}");
     }
@@ -48,8 +52,8 @@ fn entry(index: u64, term: u64, data: &str) -> Entry {
     }
 }
 
-fn hard_state(term: u64, commit: u64) -> Record {
-    Record::HardState(HardState {
+fn hard_state(term: u64, commit: u64) -> LogRecord {
+    LogRecord::HardState(HardState {
         term,
         vote: 2,
         commit,
@@ -57,14 +61,14 @@ fn hard_state(term: u64, commit: u64) -> Record {
     })
 }
 
-fn write(store: &LogStore, records: Vec<(GroupId, Record)>) {
+fn write(store: &LogStore, records: Vec<(GroupId, LogRecord)>) {
     store
         .write(LogBatch { records }, Durability::Synced)
         .unwrap();
 }
 
-fn append(entries: Vec<Entry>, last: u64) -> Record {
-    Record::Append { entries, last }
+fn append(entries: Vec<Entry>, last: u64) -> LogRecord {
+    LogRecord::Append { entries, last }
 }
 
 fn texts(entries: &[Entry]) -> Vec<String> {
@@ -73,7 +77,7 @@ fn texts(entries: &[Entry]) -> Vec<String> {
 }
 
 fn open_log(store: &Arc<LogStore>, applied: u64) -> Result<GroupLog, EngineError> {
-    let begin = Begin::With(vec![1, 2, 3]);
+    let begin = InitialState::Bootstrap(vec![1, 2, 3]);
     GroupLog::open(SHARD, store.clone(), &begin, applied).map(|(log, _)| log)
 }
 
@@ -94,13 +98,13 @@ fn groups_of_one_log_are_kept_apart_over_a_restart() {
     drop(store);
     let store = open(folder.path());
     let kept = store.load(SHARD).unwrap().unwrap();
-    assert_eq!(kept.last, Mark { index: 2, term: 3 });
+    assert_eq!(kept.last, LogPosition { index: 2, term: 3 });
     assert_eq!((kept.hard_state.term, kept.hard_state.vote), (3, 2));
     let entries = store.entries(SHARD, 1, 3, u64::MAX).unwrap();
     assert_eq!(entries, [entry(1, 1, "s1"), entry(2, 3, "s2")]);
     assert_eq!(store.entries(GroupId::META, 1, 9, 0).unwrap().len(), 1);
 
-    write(&store, vec![(SHARD, Record::Remove)]);
+    write(&store, vec![(SHARD, LogRecord::Remove)]);
     assert_eq!(store.load(SHARD).unwrap(), None);
     assert!(store.load(GroupId::META).unwrap().is_some());
 }
@@ -118,7 +122,7 @@ fn entries_of_a_leader_that_lost_give_way_to_those_of_the_next() {
     let entries = store.entries(SHARD, 1, 9, u64::MAX).unwrap();
     assert_eq!(texts(&entries), ["old", "old", "new"]);
     let kept = store.load(SHARD).unwrap().unwrap();
-    assert_eq!(kept.last, Mark { index: 3, term: 2 });
+    assert_eq!(kept.last, LogPosition { index: 3, term: 2 });
 }
 
 #[test]
@@ -156,7 +160,9 @@ fn a_group_of_one_commits_and_goes_on_after_a_restart() {
     let mut applied = 0;
     for start in 0..3 {
         let mut replicas = Replicas::new(1, open(folder.path()));
-        replicas.add(SHARD, &Begin::With(vec![1]), applied).unwrap();
+        replicas
+            .add(SHARD, &InitialState::Bootstrap(vec![1]), applied)
+            .unwrap();
         replicas.campaign(SHARD);
         let mut seen = Vec::new();
         let mut proposed = false;
@@ -167,7 +173,7 @@ fn a_group_of_one_commits_and_goes_on_after_a_restart() {
                 seen.extend(entries.into_iter().filter(|entry| !entry.data.is_empty()));
             }
             let role = replicas.group(SHARD).unwrap().role();
-            if role.leads && !proposed {
+            if role.is_leader && !proposed {
                 proposed = true;
                 for number in 0..3u8 {
                     let data = Bytes::copy_from_slice(&[start as u8, number]);
@@ -181,7 +187,7 @@ fn a_group_of_one_commits_and_goes_on_after_a_restart() {
                 let long = Bytes::from(vec![0; ENTRY_BYTES_MAX + 1]);
                 assert_eq!(
                     replicas.propose(SHARD, role.term, long),
-                    Err(NotProposed::TooLong(ENTRY_BYTES_MAX + 1))
+                    Err(ProposeError::TooLong(ENTRY_BYTES_MAX + 1))
                 );
             }
         }
@@ -208,8 +214,13 @@ fn an_entry_of_an_older_build_that_no_frame_carries_does_not_stop_the_group() {
         &store,
         vec![(SHARD, append(entries, 0)), (SHARD, hard_state(2, 2))],
     );
-    let (_, records) =
-        GroupLog::open(SHARD, store.clone(), &Begin::With(vec![1, 2, 3]), 0).unwrap();
+    let (_, records) = GroupLog::open(
+        SHARD,
+        store.clone(),
+        &InitialState::Bootstrap(vec![1, 2, 3]),
+        0,
+    )
+    .unwrap();
     write(
         &store,
         records.into_iter().map(|record| (SHARD, record)).collect(),
@@ -217,8 +228,13 @@ fn an_entry_of_an_older_build_that_no_frame_carries_does_not_stop_the_group() {
     let entries = store.entries(SHARD, 1, 5, u64::MAX).unwrap();
     assert_eq!(texts(&entries), ["one", "two", "", ""]);
     assert_eq!(entries[2].term, 1);
-    let (_, records) =
-        GroupLog::open(SHARD, store.clone(), &Begin::With(vec![1, 2, 3]), 0).unwrap();
+    let (_, records) = GroupLog::open(
+        SHARD,
+        store.clone(),
+        &InitialState::Bootstrap(vec![1, 2, 3]),
+        0,
+    )
+    .unwrap();
     assert_eq!(records.len(), 0);
 }
 
@@ -228,7 +244,9 @@ fn all_groups_of_a_round_share_one_fsync() {
     let mut replicas = Replicas::new(1, open(folder.path()));
     let groups = (0..50).map(|range| GroupId { range, ..SHARD });
     for group in groups.clone() {
-        replicas.add(group, &Begin::With(vec![1]), 0).unwrap();
+        replicas
+            .add(group, &InitialState::Bootstrap(vec![1]), 0)
+            .unwrap();
         replicas.campaign(group);
     }
     let mut fsyncs = 0;
@@ -236,7 +254,7 @@ fn all_groups_of_a_round_share_one_fsync() {
         fsyncs += usize::from(replicas.round(&mut Nobody).unwrap().synced);
     }
     for group in groups {
-        assert!(replicas.group(group).unwrap().role().leads);
+        assert!(replicas.group(group).unwrap().role().is_leader);
     }
     assert!(fsyncs <= 3, "{fsyncs} fsyncs for 50 elections");
 }
@@ -258,9 +276,14 @@ fn a_torn_write_at_the_end_of_the_log_takes_nothing_along_that_was_synced_before
             .unwrap();
         let bytes = std::fs::read(&journal).unwrap();
         std::fs::write(&journal, &bytes[..bytes.len() - cut]).unwrap();
-        // All of the last write is gone, entries and term: half of it would be a vote or an entry that nobody knows of.
+        // All of the last write is gone, entries and term: half of it would be a vote or an entry
+        // that nobody knows of.
         let found = open(folder.path()).load(SHARD).unwrap().unwrap();
-        assert_eq!(found.last, Mark { index: 1, term: 1 }, "{cut} bytes cut");
+        assert_eq!(
+            found.last,
+            LogPosition { index: 1, term: 1 },
+            "{cut} bytes cut"
+        );
         assert_eq!(found.hard_state.term, 1, "{cut} bytes cut");
     }
 }

@@ -12,17 +12,19 @@ use raft::eraftpb::{Message, MessageType};
 
 use crate::cluster::{
     GroupId, NodeId,
-    frame::{GREETING_BYTES_MAX, PROTOCOL_VERSION, Sealed},
-    handshake::{ANYBODY, ClusterKey, Dialing, Identity},
-    join::{self, NotIn, Verdict, Welcome, Wish},
-    links::{Arrival, Links},
-    member::Reply,
-    parcel::{Letter, Parcel},
-    shared_time::SharedTime,
+    time::shared_time::SharedTime,
+    transport::{
+        connections::Connections,
+        frame::{HANDSHAKE_BYTES_MAX, PROTOCOL_VERSION, Sealed},
+        handshake::{ClusterKey, Dialing, Identity, UNKNOWN_NODE},
+        join::{self, JoinError, JoinRequest, JoinResponse, Welcome},
+        message::{PeerMessage, RaftMessage, Reply},
+        peers::PeerEvent,
+    },
 };
 
 const CLUSTER: u64 = 77;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// A node of this number is not let in.
 const NUMBER_TAKEN: NodeId = 2;
 
@@ -40,41 +42,45 @@ fn listener() -> (TcpListener, String) {
     (listener, address)
 }
 
-type Received = Arc<Mutex<Vec<(NodeId, Parcel)>>>;
+type Received = Arc<Mutex<Vec<(NodeId, PeerMessage)>>>;
 
-fn start(identity: Identity, listener: TcpListener, peers: &[(NodeId, &str)]) -> (Links, Received) {
+fn start(
+    identity: Identity,
+    listener: TcpListener,
+    peers: &[(NodeId, &str)],
+) -> (Connections, Received) {
     let received = Received::default();
     let inbox = Arc::clone(&received);
     let peers = peers
         .iter()
         .map(|(node, address)| (*node, (*address).to_owned()));
-    let keep = move |from, arrival| {
-        if let Arrival::Parcel(parcel) = arrival {
-            inbox.lock().unwrap().push((from, parcel));
+    let handler = move |from, event| {
+        if let PeerEvent::Message(message) = event {
+            inbox.lock().unwrap().push((from, message));
         }
     };
     let peers = peers.collect::<BTreeMap<_, _>>();
-    let door = |wish: Wish, reply: Reply| {
-        let verdict = match wish.node {
-            NUMBER_TAKEN => Verdict::Refused(format!("node {NUMBER_TAKEN} is taken")),
-            node => Verdict::Welcome(Welcome {
+    let join_handler = |request: JoinRequest, reply: Reply| {
+        let response = match request.node {
+            NUMBER_TAKEN => JoinResponse::Refused(format!("node {NUMBER_TAKEN} is taken")),
+            node => JoinResponse::Welcome(Welcome {
                 node,
-                nodes: [(1, wish.address)].into(),
+                nodes: [(1, request.address)].into(),
             }),
         };
-        reply(verdict.encode());
+        reply(response.encode());
     };
-    let links = Links::new(identity, &peers, Box::new(keep), Box::new(door));
-    links.start(listener).unwrap();
-    (links, received)
+    let connections = Connections::new(identity, &peers, Box::new(handler), Box::new(join_handler));
+    connections.start(listener).unwrap();
+    (connections, received)
 }
 
-fn parcel(term: u64) -> Parcel {
+fn message(term: u64) -> PeerMessage {
     let mut message = Message::default();
     message.set_msg_type(MessageType::MsgHeartbeat);
     message.term = term;
-    let times = SharedTime::new(1, None).tell(2, 0, 0);
-    Parcel::Raft(times, vec![Letter::new(GroupId::META, message)])
+    let sync = SharedTime::new(1, None).outgoing(2, 0, 0);
+    PeerMessage::Raft(sync, vec![RaftMessage::new(GroupId::META, message)])
 }
 
 /// Waits for other tasks to bring something about.
@@ -84,11 +90,11 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.expect(what);
+    tokio::time::timeout(TIMEOUT, waiting).await.expect(what);
 }
 
 #[tokio::test]
-async fn parcels_arrive_in_order_both_ways_over_one_connection() {
+async fn messages_arrive_in_order_both_ways_over_one_connection() {
     let ((here, our_address), (there, their_address)) = (listener(), listener());
     let (one, at_one) = start(identity(1, 5), here, &[(2, &their_address)]);
     let (two, at_two) = start(identity(2, 5), there, &[(1, &our_address)]);
@@ -97,16 +103,16 @@ async fn parcels_arrive_in_order_both_ways_over_one_connection() {
     })
     .await;
     for term in 0..100 {
-        assert!(one.send(2, &parcel(term)));
-        assert!(two.send(1, &parcel(1_000 + term)));
+        assert!(one.send(2, &message(term)));
+        assert!(two.send(1, &message(1_000 + term)));
     }
-    until("all parcels", || {
+    until("all messages", || {
         at_one.lock().unwrap().len() == 100 && at_two.lock().unwrap().len() == 100
     })
     .await;
-    let expected: Vec<_> = (0..100).map(|term| (1, parcel(term))).collect();
+    let expected: Vec<_> = (0..100).map(|term| (1, message(term))).collect();
     assert_eq!(*at_two.lock().unwrap(), expected);
-    let expected: Vec<_> = (0..100).map(|term| (2, parcel(1_000 + term))).collect();
+    let expected: Vec<_> = (0..100).map(|term| (2, message(1_000 + term))).collect();
     assert_eq!(*at_one.lock().unwrap(), expected);
     assert_eq!(one.counts().connected.load(Ordering::Relaxed), 1);
 }
@@ -119,12 +125,12 @@ async fn a_node_that_comes_back_is_connected_again() {
     until("a connection", || one.is_connected(2)).await;
     drop(two);
     until("its end", || !one.is_connected(2)).await;
-    assert!(!one.send(2, &parcel(1)));
-    assert_eq!(one.counts().dropped_parcels.load(Ordering::Relaxed), 1);
+    assert!(!one.send(2, &message(1)));
+    assert_eq!(one.counts().dropped_messages.load(Ordering::Relaxed), 1);
     let (_two, at_two) = start(identity(2, 5), listener().0, &[(1, &our_address)]);
     until("a new connection", || one.is_connected(2)).await;
-    assert!(one.send(2, &parcel(2)));
-    until("the parcel", || !at_two.lock().unwrap().is_empty()).await;
+    assert!(one.send(2, &message(2)));
+    until("the message", || !at_two.lock().unwrap().is_empty()).await;
 }
 
 #[tokio::test]
@@ -156,7 +162,7 @@ async fn a_node_that_is_no_member_gets_nowhere() {
 async fn call(address: SocketAddr, bytes: Vec<u8>) -> usize {
     let calling = tokio::task::spawn_blocking(move || {
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         // The other side may close before it has read everything.
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(std::net::Shutdown::Write);
@@ -172,7 +178,7 @@ fn hello(cluster: u64) -> Vec<u8> {
     let two = identity(2, 5);
     let (_, hello) = Dialing::begin(&two, 1, [0; 32]);
     let mut frame = Vec::new();
-    Sealed::greeting(cluster)
+    Sealed::handshake(cluster)
         .seal(&rmp_serde::to_vec(&hello).unwrap(), &mut frame)
         .unwrap();
     frame
@@ -190,10 +196,12 @@ async fn bad_frames_close_the_connection_and_are_counted() {
     let mut flipped = hello(CLUSTER);
     *flipped.last_mut().unwrap() ^= 1;
     let mut not_a_hello = Vec::new();
-    Sealed::greeting(CLUSTER)
+    Sealed::handshake(CLUSTER)
         .seal(b"\xc1", &mut not_a_hello)
         .unwrap();
-    let oversize = u32::try_from(GREETING_BYTES_MAX + 1).unwrap().to_be_bytes();
+    let oversize = u32::try_from(HANDSHAKE_BYTES_MAX + 1)
+        .unwrap()
+        .to_be_bytes();
     let bad = [
         ("an HTTP request", b"GET / HTTP/1.1\r\n\r\n".to_vec()),
         ("zeros", vec![0; 100]),
@@ -205,7 +213,8 @@ async fn bad_frames_close_the_connection_and_are_counted() {
     ];
     for (count, (what, bytes)) in (1..).zip(bad) {
         let answered = call(address, bytes).await > 0;
-        // A node of another cluster is told which one this is, so that it can say so to its operator.
+        // A node of another cluster is told which one this is, so that it can say so to its
+        // operator.
         assert_eq!(answered, what == "another cluster", "{what}");
         until(what, || refused() == count).await;
     }
@@ -231,9 +240,9 @@ async fn nodes_come_and_go() {
         one.counts().refused_nodes.load(Ordering::Relaxed) > 0
     })
     .await;
-    one.set_peers(&[(2, their_address.clone())].into());
+    one.set_nodes(&[(2, their_address.clone())].into());
     until("the new node is connected", || one.is_connected(2)).await;
-    one.set_peers(&BTreeMap::new());
+    one.set_nodes(&BTreeMap::new());
     until("the node is gone", || !two.is_connected(1)).await;
     assert!(one.connected().is_empty());
 }
@@ -242,29 +251,29 @@ async fn nodes_come_and_go() {
 async fn a_node_is_let_in_if_it_knows_name_and_key_and_its_number_is_free() {
     let (here, address) = listener();
     let (_one, _) = start(identity(1, 5), here, &[]);
-    let wish = |node| Wish {
+    let request = |node| JoinRequest {
         node,
         address: "new:1".to_owned(),
         asks_only: false,
     };
-    let welcome = join::ask(&identity(ANYBODY, 5), &address, &wish(4)).await;
+    let welcome = join::join(&identity(UNKNOWN_NODE, 5), &address, &request(4)).await;
     let nodes: BTreeMap<NodeId, String> = [(1, "new:1".to_owned())].into();
     assert_eq!(welcome.unwrap(), Welcome { node: 4, nodes });
-    let refused = |asked: Result<Welcome, NotIn>| match asked {
-        Err(NotIn::Refused(why)) => why,
+    let refused = |asked: Result<Welcome, JoinError>| match asked {
+        Err(JoinError::Refused(why)) => why,
         other => panic!("{other:?}"),
     };
-    let taken = join::ask(&identity(ANYBODY, 5), &address, &wish(NUMBER_TAKEN)).await;
+    let taken = join::join(&identity(UNKNOWN_NODE, 5), &address, &request(NUMBER_TAKEN)).await;
     assert_eq!(refused(taken), "node 2 is taken");
-    let keyless = join::ask(&identity(ANYBODY, 6), &address, &wish(4)).await;
+    let keyless = join::join(&identity(UNKNOWN_NODE, 6), &address, &request(4)).await;
     assert!(refused(keyless).contains("key"));
     let foreign = Identity {
         cluster: CLUSTER + 1,
-        ..identity(ANYBODY, 5)
+        ..identity(UNKNOWN_NODE, 5)
     };
-    let foreign = join::ask(&foreign, &address, &wish(4)).await;
+    let foreign = join::join(&foreign, &address, &request(4)).await;
     assert!(refused(foreign).contains("another cluster"));
     let (_, nobody) = listener();
-    let away = join::ask(&identity(ANYBODY, 5), &nobody, &wish(4)).await;
-    assert!(matches!(away, Err(NotIn::Later(_))), "{away:?}");
+    let away = join::join(&identity(UNKNOWN_NODE, 5), &nobody, &request(4)).await;
+    assert!(matches!(away, Err(JoinError::Later(_))), "{away:?}");
 }

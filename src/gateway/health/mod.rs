@@ -248,7 +248,7 @@ fn cluster_status(member: &Member, meta: &Meta, catalog: &Catalog) -> Value {
             .map(|(node, lag)| (node.to_string(), json!(lag)));
         json!({
             "group": group.group.to_string(),
-            "leads": group.role.leads,
+            "leads": group.role.is_leader,
             "leader": group.role.leader,
             "term": group.role.term,
             "committed": group.commit,

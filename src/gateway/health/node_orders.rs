@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::{
     cluster::{
         NodeId,
-        join::{Verdict, Welcome, Wish},
-        member::{Member, Reply},
-        parcel::Question,
+        member::Member,
+        transport::{
+            join::{JoinRequest, JoinResponse, Welcome},
+            message::{PeerRequest, Reply},
+        },
     },
     coordinator::{
         Coordinator,
@@ -68,7 +70,7 @@ pub async fn give(
         done => return done.map_err(refusal),
     };
     let order = rmp_serde::to_vec(&order).unwrap_or_default();
-    let answer = member.ask(leader, Question::Order(order.into())).await;
+    let answer = member.call(leader, PeerRequest::Order(order.into())).await;
     let answer = answer.map_err(|_| {
         refusal(Error::unavailable(format!(
             "node {leader}, which leads the catalog, does not answer"
@@ -91,20 +93,25 @@ pub async fn obey(coordinator: Addr<Coordinator>, order: Bytes, reply: Reply) {
 }
 
 /// Answers a node that wants to come in.
-pub async fn admit(member: Arc<Member>, coordinator: Addr<Coordinator>, wish: Wish, reply: Reply) {
-    if wish.asks_only {
-        let verdict = match coordinator.send(IsTakenOut(wish.node)).await {
-            Ok(true) => Verdict::TakenOut,
-            Ok(false) | Err(_) => Verdict::Later("nothing else is known".to_owned()),
+pub async fn admit(
+    member: Arc<Member>,
+    coordinator: Addr<Coordinator>,
+    request: JoinRequest,
+    reply: Reply,
+) {
+    if request.asks_only {
+        let verdict = match coordinator.send(IsTakenOut(request.node)).await {
+            Ok(true) => JoinResponse::Removed,
+            Ok(false) | Err(_) => JoinResponse::Later("nothing else is known".to_owned()),
         };
         return reply(verdict.encode());
     }
-    let order = Order::Admit(wish.node, wish.address);
+    let order = Order::Admit(request.node, request.address);
     let verdict = match give(&member, &coordinator, order).await {
-        Ok(Done::Admitted(node, nodes)) => Verdict::Welcome(Welcome { node, nodes }),
-        Ok(Done::Draining) => Verdict::Later("the cluster answered something else".to_owned()),
-        Err((400..500, why)) => Verdict::Refused(why),
-        Err((_, why)) => Verdict::Later(why),
+        Ok(Done::Admitted(node, nodes)) => JoinResponse::Welcome(Welcome { node, nodes }),
+        Ok(Done::Draining) => JoinResponse::Later("the cluster answered something else".to_owned()),
+        Err((400..500, why)) => JoinResponse::Refused(why),
+        Err((_, why)) => JoinResponse::Later(why),
     };
     reply(verdict.encode());
 }

@@ -15,7 +15,7 @@ use super::{
     names::{header_of, name},
 };
 use crate::{
-    cluster::{ENTRY_BYTES_MAX, NodeId, calls::NoAnswer, member::Member},
+    cluster::{ENTRY_BYTES_MAX, NodeId, member::Member, transport::calls::CallError},
     coordinator::questions::Question,
     gateway::{
         call::{Call, Worker},
@@ -160,8 +160,8 @@ async fn ask(
         .map_err(|failure| Error::internal(format!("a request cannot be sent on: {failure}")))?;
     let answer = match member.request(node, question.into()).await {
         Ok(answer) => answer,
-        Err(NoAnswer::NotAsked) => return Ok(Asked::Not(None)),
-        Err(NoAnswer::Lost) => {
+        Err(CallError::NotSent) => return Ok(Asked::Not(None)),
+        Err(CallError::NoResponse) => {
             return Err(Error::unavailable(format!(
                 "node {node} did not answer; whether the request was carried out is not known"
             )));

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::forward;
 use crate::{
-    cluster::member::Reply,
+    cluster::transport::message::Reply,
     gateway::call::{Shared, Worker},
     router::Router,
     server::{Listening, Server},

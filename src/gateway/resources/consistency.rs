@@ -55,7 +55,7 @@ impl Readable {
             return Ok(());
         }
         let settled = self.newest.iter();
-        let settled = settled.map(|(shard, sure)| shard.settle(*sure));
+        let settled = settled.map(|(shard, safe_time)| shard.commit_wait(*safe_time));
         Box::pin(try_join_all(settled)).await?;
         Ok(())
     }
@@ -81,7 +81,7 @@ async fn await_replicas(
     level: Consistency,
 ) -> Result<Readable> {
     let freshness = freshness(level);
-    let sure = try_join_all(shards.iter().map(|shard| shard.freshen(freshness))).await?;
+    let safe_time = try_join_all(shards.iter().map(|shard| shard.freshen(freshness))).await?;
     // The node's right to answer rests on the catalog as it stands now, not as it stood when the request came.
     let table = call.table();
     let now = table.container(&container.database, &container.id)?;
@@ -91,8 +91,8 @@ async fn await_replicas(
         // A change of the default is on its way.
         Some(_) => Err(Error::not_leader(None)),
         None => {
-            let newest = shards.into_iter().zip(sure);
-            let newest = newest.filter_map(|(shard, sure)| Some((shard, sure?)));
+            let newest = shards.into_iter().zip(safe_time);
+            let newest = newest.filter_map(|(shard, safe_time)| Some((shard, safe_time?)));
             Ok(Readable {
                 newest: newest.collect(),
             })

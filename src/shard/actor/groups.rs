@@ -10,9 +10,8 @@ use crate::{
     model::error::Error,
     shard::{
         commit::{Group, view::Shortage},
-        state::ShardState,
+        commit_error::{CommitError, CommitOutcome},
     },
-    store::EngineError,
 };
 
 /// While a group is being committed, this many requests may gather before the actor begins to
@@ -145,7 +144,7 @@ impl Shard {
     pub(in crate::shard) fn committed(
         &mut self,
         group: u64,
-        outcome: Result<ShardState, EngineError>,
+        outcome: CommitOutcome,
         context: &mut Context<Self>,
     ) {
         self.committing = false;
@@ -169,21 +168,32 @@ impl Shard {
     }
 
     /// Nothing that was decided on top of the failed group can stand.
-    fn commit_failed(&mut self, failure: &EngineError) {
+    fn commit_failed(&mut self, failure: &CommitError) {
         let (container, range) = (&self.view.facts.container, self.view.facts.range_id);
-        // A replica whose engine has failed is poisoned; another one has lost leadership, and the
-        // new leader decides anew on what was not proposed yet.
-        let not_leader = self.role.is_replica() && self.view.poisoned().is_none();
-        let error = match not_leader {
+        let shortage = match failure {
+            CommitError::Engine(failure) => {
+                error!(%container, range, %failure, "commit failed");
+                Shortage::of(failure)
+            }
+            CommitError::Panicked => {
+                error!(%container, range, "commit panicked");
+                None
+            }
+            CommitError::NotLeader(_)
+            | CommitError::OutcomeUnknown
+            | CommitError::Overloaded
+            | CommitError::TooLong(_)
+            | CommitError::Superseded => {
+                info!(%container, range, reason = %failure, "commit refused");
+                None
+            }
+        };
+        // What was not proposed yet is decided anew by the leader.
+        let is_engine = matches!(failure, CommitError::Engine(_) | CommitError::Panicked);
+        let error = match self.role.is_replica() && !is_engine {
             true => Error::not_leader(None),
             false => failure.clone().into(),
         };
-        if not_leader {
-            info!(%container, range, reason = %failure, "commit refused");
-        } else {
-            error!(%container, range, %failure, "commit failed");
-        }
-        let shortage = Shortage::of(failure);
         self.view.set_shortage(shortage);
         if shortage == Some(Shortage::Disk) {
             self.view.engine.reserve.release();

@@ -36,6 +36,7 @@ use crate::{
             self, CommitLog, Group, ReplicatedLogs, Reply, Standalone, Waiting, view::ShardView,
             write_queue::Perform,
         },
+        commit_error::CommitOutcome,
         decide::{
             answer::AnswerBudget,
             conditions, guard,
@@ -82,7 +83,7 @@ pub struct Close {
 #[rtype(result = "()")]
 pub(super) struct Committed {
     pub group: u64,
-    pub outcome: Result<ShardState, EngineError>,
+    pub outcome: CommitOutcome,
 }
 
 /// What has been decided, committed or not.

@@ -14,17 +14,20 @@ use super::{
 };
 use crate::{
     model::error::{Error, Result},
-    shard::state::{
-        ShardState,
-        command::{Command, Purge},
-        split_mark,
+    shard::{
+        commit_error::{CommitError, CommitOutcome},
+        state::{
+            ShardState,
+            command::{Command, Purge},
+            split_mark,
+        },
     },
     store::{Batch, EngineError, engine::Durability},
     telemetry,
 };
 
-/// Called once a group is committed (with its number) or has failed.
-pub type OnCommitted = Box<dyn FnOnce(u64, Result<ShardState, EngineError>) + Send>;
+/// Called once a group is committed or has failed, with its number.
+pub type OnCommitted = Box<dyn FnOnce(u64, CommitOutcome) + Send>;
 
 pub trait CommitLog: Send {
     /// Takes a group without waiting. Replies leave, and `done` is called, after the group is
@@ -81,9 +84,8 @@ impl CommitLog for Standalone {
             let outcome = outcome.unwrap_or_else(|_| {
                 // A bug. Without an answer the actor would wait for it, and everybody after it for
                 // the actor.
-                let failure = EngineError::Io("a commit was cut off".into());
-                poison(&view, &failure);
-                Err(failure)
+                poison(&view, &CommitError::Panicked);
+                Err(CommitError::Panicked)
             });
             if has_clients && outcome.is_ok() {
                 telemetry::commits::committed(submitted.elapsed());
@@ -101,11 +103,7 @@ pub(in crate::shard) fn lock(core: &ShardCore) -> Result<MutexGuard<'_, Applied>
         .map_err(|_| EngineError::Io("an earlier commit was cut off".into()))
 }
 
-pub(in crate::shard) fn commit(
-    core: &ShardCore,
-    epoch: u64,
-    group: Group,
-) -> Result<ShardState, EngineError> {
+pub(in crate::shard) fn commit(core: &ShardCore, epoch: u64, group: Group) -> CommitOutcome {
     let Group {
         commands,
         purge,
@@ -114,12 +112,10 @@ pub(in crate::shard) fn commit(
     } = group;
     match write(core, epoch, &commands, &purge) {
         Ok(None) => {
-            let failure =
-                EngineError::Io("the shard was rebuilt before this could be written".into());
-            waiting
-                .into_iter()
-                .for_each(|waiting| waiting.fail(failure.clone().into()));
-            Err(failure)
+            for waiting in waiting {
+                waiting.fail(CommitError::Superseded.into());
+            }
+            Err(CommitError::Superseded)
         }
         Ok(Some(state)) => {
             core.counters
@@ -138,12 +134,12 @@ pub(in crate::shard) fn commit(
             waiting
                 .into_iter()
                 .for_each(|waiting| waiting.fail(failure.clone()));
-            Err(error)
+            Err(error.into())
         }
     }
 }
 
-pub(in crate::shard) fn poison(core: &ShardCore, failure: &EngineError) {
+pub(in crate::shard) fn poison(core: &ShardCore, failure: &dyn std::fmt::Display) {
     core.poison(Error::unavailable(format!(
         "the shard takes no writes until the node is restarted: {failure}"
     )));

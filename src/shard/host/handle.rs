@@ -16,7 +16,7 @@ use super::{
     start_actor,
 };
 use crate::{
-    cluster::NodeId,
+    cluster::{NodeId, driver::state_machine::StateMachineError},
     model::{
         error::{Error, ErrorKind, Result},
         indexing_policy::IndexingPolicy,
@@ -118,8 +118,8 @@ impl ShardHandle {
         self.splitting.store(splitting, Ordering::SeqCst);
     }
 
-    pub(in crate::shard) fn filled(&self) -> u64 {
-        self.host.filled()
+    pub(in crate::shard) fn initialized_at(&self) -> u64 {
+        self.host.initialized_at()
     }
 
     /// Returns what this node's replica was cut into; the catalog may not know of it yet.
@@ -206,10 +206,13 @@ impl ShardHandle {
     }
 
     /// Returns the nodes that answer for the shard while this one cannot: it has no replica, or one
-    /// that waits to be filled.
+    /// that waits for its first snapshot.
     pub fn held_by_others(&self) -> Option<Vec<NodeId>> {
-        let blank = self.replica().is_some_and(|replica| !replica.is_filled());
-        self.remote().or_else(|| blank.then(|| self.peers.clone()))
+        let uninitialized = self
+            .replica()
+            .is_some_and(|replica| !replica.is_initialized());
+        self.remote()
+            .or_else(|| uninitialized.then(|| self.peers.clone()))
     }
 
     /// Goes on from the engine in a folder, which is moved to the place of the old one. A read in
@@ -217,20 +220,24 @@ impl ShardHandle {
     pub(in crate::shard) fn replace_engine(
         self: &Arc<Self>,
         files: &Path,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), StateMachineError> {
         if !self.heirs().is_empty() {
-            return Err(EngineError::Io(
-                "the shard was split; its parts are filled".into(),
+            return Err(StateMachineError::Closed(
+                "the shard was split; snapshots go to its children",
             ));
         }
-        let filling = || Link::Down(Error::unavailable("the shard is being filled; try again"));
+        let restoring = || {
+            Link::Down(Error::unavailable(
+                "the shard is being restored from a snapshot; try again",
+            ))
+        };
         let (closing, done) = oneshot::channel();
         if self.send(Close { closed: closing }).is_ok() {
             // An actor that is gone already has nothing to finish.
             let _ = done.blocking_recv();
         }
         let view = self.view().ok();
-        self.link.store(Arc::new(filling()));
+        self.link.store(Arc::new(restoring()));
         if let Some(replica) = self.replica() {
             replica.set_view(None);
         }
@@ -242,8 +249,8 @@ impl ShardHandle {
             view.counters.continue_from(&counted);
         }
         start_actor(self, Arc::clone(&view));
-        // The others may have been split before they filled this one.
-        self.part(&view)
+        // The others may have been split before they sent this snapshot.
+        Ok(self.part(&view)?)
     }
 
     pub(in crate::shard) fn replica(&self) -> Option<Arc<Replica>> {

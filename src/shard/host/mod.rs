@@ -36,8 +36,8 @@ use reopen::reopen;
 use crate::{
     clock::Clock,
     cluster::{
-        GroupId, NodeId, driver::Driver, group_log::Begin, snapshots::Snapshots,
-        timekeeper::Timekeeper,
+        GroupId, NodeId, driver::Driver, raft::log_disk::InitialState, snapshots::Snapshots,
+        time::timekeeper::Timekeeper,
     },
     model::{
         error::{Error, Result},
@@ -83,21 +83,21 @@ pub struct ShardHost {
     admission: Admission,
     bytes_under_way: AtomicUsize,
     /// `None`: the shards of this node are on no other.
-    groups: Option<Groups>,
+    groups: Option<ClusterContext>,
     /// Replicas whose files are about to go.
     leaving: Mutex<HashSet<GroupId>>,
     openings: Arc<Openings>,
 }
 
-/// What the shards of a node in a cluster need to take part in their groups.
-pub struct Groups {
+/// What the shards of a node need of its cluster.
+pub struct ClusterContext {
     pub driver: Driver,
     pub snapshots: Arc<Snapshots>,
     pub time: Arc<Timekeeper>,
     /// Whether a node is connected to this one.
     pub connected: Box<dyn Fn(NodeId) -> bool + Send + Sync>,
-    /// The version of the catalog that filled this node when it had nothing; 0 if none did.
-    pub filled: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// The version of the catalog that initialized this node when it was empty; 0 if none did.
+    pub initialized_at: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
 /// One shard as the rest of the node knows it.
@@ -116,7 +116,7 @@ pub struct ShardHandle {
     requests_under_way: AtomicUsize,
     /// There in a cluster only.
     replica: OnceLock<Arc<Replica>>,
-    begin: Begin,
+    begin: InitialState,
     /// Nodes that had replicas when this one was opened.
     pub(super) peers: Vec<NodeId>,
     /// Set while it is being cut in two: an actor that is built anew meanwhile decides nothing.
@@ -159,7 +159,7 @@ impl ShardHost {
         clock: Clock,
         folders: ShardFolders,
         admission: Admission,
-        groups: Option<Groups>,
+        groups: Option<ClusterContext>,
     ) -> Arc<Self> {
         Arc::new(Self {
             groups,
@@ -189,7 +189,7 @@ impl ShardHost {
         policy: &IndexingPolicy,
     ) -> Arc<ShardHandle> {
         let opened = self.open_view(&facts, default, Some(policy));
-        self.start(facts, Begin::Blank, &[], opened)
+        self.start(facts, InitialState::Uninitialized, &[], opened)
     }
 
     /// Makes a shard.
@@ -203,7 +203,7 @@ impl ShardHost {
         let opened = self
             .make_engine(&facts)
             .and_then(|engine| self.view_of(engine, begun, &facts, default, Some(policy)));
-        self.start(facts, Begin::Blank, &[], opened)
+        self.start(facts, InitialState::Uninitialized, &[], opened)
     }
 
     fn make_engine(&self, facts: &ShardFacts) -> Result<Engine, EngineError> {
@@ -215,7 +215,7 @@ impl ShardHost {
     pub fn open_replica(
         self: &Arc<Self>,
         facts: ShardFacts,
-        begin: Begin,
+        begin: InitialState,
         replicas: &[NodeId],
     ) -> Arc<ShardHandle> {
         // An earlier replica of it may still be on its way out.
@@ -237,7 +237,7 @@ impl ShardHost {
         policy: Option<&IndexingPolicy>,
     ) -> Result<Arc<ShardView>, EngineError> {
         self.take_fetched(facts)?;
-        // A replica that is missing is filled by the others.
+        // A replica that is missing gets a snapshot of the others.
         if self.groups.is_some() && is_blank(&self.shard_folder(facts))? {
             drop(self.make_engine(facts)?);
         }
@@ -250,7 +250,12 @@ impl ShardHost {
             // A crash may have left the log of a replica that was here.
             groups.driver.remove(group_of(&facts));
         }
-        self.handle(facts, Begin::Blank, &[], Link::Remote(replicas))
+        self.handle(
+            facts,
+            InitialState::Uninitialized,
+            &[],
+            Link::Remote(replicas),
+        )
     }
 
     /// Replicas whose files are about to go.
@@ -273,7 +278,7 @@ impl ShardHost {
     fn start(
         self: &Arc<Self>,
         facts: ShardFacts,
-        begin: Begin,
+        begin: InitialState,
         replicas: &[NodeId],
         opened: Result<Arc<ShardView>, EngineError>,
     ) -> Arc<ShardHandle> {
@@ -289,7 +294,7 @@ impl ShardHost {
     fn handle(
         self: &Arc<Self>,
         facts: ShardFacts,
-        begin: Begin,
+        begin: InitialState,
         replicas: &[NodeId],
         link: Link,
     ) -> Arc<ShardHandle> {
@@ -423,9 +428,9 @@ impl ShardHost {
 
     /// Returns the version of the catalog by which this node may have had things that it does not
     /// have any more.
-    pub(super) fn filled(&self) -> u64 {
+    pub(super) fn initialized_at(&self) -> u64 {
         let groups = self.groups.as_ref();
-        groups.map_or(0, |groups| (groups.filled)())
+        groups.map_or(0, |groups| (groups.initialized_at)())
     }
 
     pub(super) fn has_folder(&self, part: &ShardFacts) -> bool {
@@ -538,7 +543,7 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
             // What gathered while nobody was there to be woken.
             address.do_send(Wake);
             handle.link.store(Arc::new(Link::Up {
-                view,
+                view: Arc::clone(&view),
                 address: address.clone(),
                 leader: match &replica {
                     None => Leader::Here,
@@ -548,7 +553,7 @@ fn start_actor(handle: &Arc<ShardHandle>, view: Arc<ShardView>) {
             match replica {
                 None => {}
                 Some((replica, true)) => {
-                    if let Err(failure) = replica.join(handle.begin.clone()) {
+                    if let Err(failure) = replica.join(&view.engine, handle.begin.clone()) {
                         handle.fail(&failure);
                     }
                 }

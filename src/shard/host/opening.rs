@@ -15,7 +15,7 @@ use tracing::{error, info};
 
 use super::{Link, ShardHandle, ShardHost, reopen::Afterwards, start_opened};
 use crate::{
-    cluster::group_log::Begin,
+    cluster::raft::log_disk::InitialState,
     model::{
         error::{Error, Result},
         indexing_policy::IndexingPolicy,
@@ -153,7 +153,12 @@ impl ShardHost {
         policy: &IndexingPolicy,
         afterwards: Afterwards,
     ) -> Arc<ShardHandle> {
-        let handle = self.handle(facts, Begin::Blank, &[], Link::Down(still_opening()));
+        let handle = self.handle(
+            facts,
+            InitialState::Uninitialized,
+            &[],
+            Link::Down(still_opening()),
+        );
         handle.is_opening.send_replace(true);
         self.openings.left.fetch_add(1, Ordering::AcqRel);
         self.openings.queue().others.push_back(Waiting {

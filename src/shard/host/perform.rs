@@ -139,8 +139,8 @@ impl ShardHandle {
                 leader: Leader::Remote(node),
                 ..
             } => {
-                // A replica that waits to be filled does not know the leader; the others do.
-                let peers = self.replica().filter(|replica| !replica.is_filled());
+                // A replica that waits for its first snapshot does not know the leader; the others do.
+                let peers = self.replica().filter(|replica| !replica.is_initialized());
                 return Err(match (node, peers) {
                     (None, Some(_)) => self.not_leader(&self.peers),
                     (node, _) => Error::not_leader(*node),

@@ -16,7 +16,7 @@ use tracing::info;
 
 use super::{ShardHandle, ShardHost};
 use crate::{
-    cluster::group_log::Begin,
+    cluster::raft::log_disk::InitialState,
     model::{catalog::Cut, error::Result},
     shard::{
         actor::split::CommitSplit,
@@ -29,9 +29,12 @@ use crate::{
 
 /// Returns how a replica begins: a child that was made here and has applied nothing yet begins with
 /// the nodes that have made it, too.
-pub(in crate::shard) fn beginning(engine: &Engine, begin: Begin) -> Result<Begin, EngineError> {
-    match split_mark::origin(engine)?.filter(|_| begin == Begin::Blank) {
-        Some(origin) if replica::applied(engine)? == 0 => Ok(Begin::With(origin)),
+pub(in crate::shard) fn beginning(
+    engine: &Engine,
+    begin: InitialState,
+) -> Result<InitialState, EngineError> {
+    match split_mark::origin(engine)?.filter(|_| begin == InitialState::Uninitialized) {
+        Some(origin) if replica::applied(engine)? == 0 => Ok(InitialState::Bootstrap(origin)),
         _ => Ok(begin),
     }
 }
@@ -79,7 +82,7 @@ fn open_parts(
     }
     info!(container = %parent.container, range = parent.range_id, parts = ?cut.parts, "this replica is split");
     let parts = facts.into_iter().map(|part| {
-        let begin = Begin::With(cut.replicas.clone());
+        let begin = InitialState::Bootstrap(cut.replicas.clone());
         host.open_replica(part, begin, &cut.replicas)
     });
     Ok(parts.collect())
@@ -94,7 +97,7 @@ impl ShardHandle {
         };
         // A node that has lost its disk may have had a say in the parts before: it gets them from
         // the others, like all that it has forgotten.
-        if cut.version <= self.filled() {
+        if cut.version <= self.initialized_at() {
             return Ok(());
         }
         let mut outcome = Ok(());

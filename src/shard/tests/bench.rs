@@ -30,6 +30,7 @@ use crate::{
         actor::{ChangeDefaultTtl, ExitNotifier, Shard, check::BeginCheck, index::ChangeIndex},
         command::Command,
         commit::{self, CommitLog, Group, OnCommitted, Reply, write_queue::Perform},
+        commit_error::{CommitError, CommitOutcome},
         decide::{conditions, guard::Guard},
         facts::ShardFacts,
         feed,
@@ -176,7 +177,7 @@ impl Answer {
 /// A group that is written, before the actor knows.
 pub struct Written {
     number: u64,
-    outcome: Result<ShardState, EngineError>,
+    outcome: CommitOutcome,
 }
 
 pub struct Bench {
@@ -459,15 +460,19 @@ impl Bench {
         !self.under_way.lock().expect("no test panicked").is_empty()
     }
 
-    /// The group under way fails because the disk is full.
+    /// The group in flight fails because the disk is full.
     pub fn fail_commit(&mut self) {
+        self.fail_commit_with(EngineError::Full("a test says so".into()).into());
+    }
+
+    /// The group in flight fails.
+    pub fn fail_commit_with(&mut self, failure: CommitError) {
         let group = self
             .under_way
             .lock()
             .expect("no test panicked")
             .pop_front()
             .expect("a group is under way");
-        let failure = EngineError::Full("a test says so".into());
         for waiting in group.waiting {
             waiting.fail(failure.clone().into());
         }

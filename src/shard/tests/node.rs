@@ -14,14 +14,14 @@ use crate::{
     clock::{self, Clock},
     cluster::{
         driver::Driver,
-        log_store::LogStore,
+        raft::log_store::LogStore,
         snapshots::Snapshots,
-        timekeeper::{Clocks, Offset, Timekeeper},
+        time::timekeeper::{Clocks, Offset, Timekeeper},
     },
     model::{epk::EpkRange, error::Result, indexing_policy::IndexingPolicy, ttl::DefaultTtl},
     shard::{
         commit::Reply,
-        host::{Admission, Changes, Groups, ShardHandle, ShardHost, folders::ShardFolders},
+        host::{Admission, Changes, ClusterContext, ShardHandle, ShardHost, folders::ShardFolders},
     },
     store::recorded_sequences::RecordedSequences,
 };
@@ -65,7 +65,7 @@ impl Clocks for NoAgreement {
         clock::unsteered()
     }
 
-    fn keep(&self, _: i64) -> bool {
+    fn persist(&self, _: i64) -> bool {
         false
     }
 }
@@ -77,20 +77,20 @@ impl Node {
 
     /// A node whose groups nobody drives: tests apply entries themselves.
     pub fn in_cluster(folder: &Path) -> Self {
-        Self::filled_in_cluster(folder, 0)
+        Self::initialized_in_cluster(folder, 0)
     }
 
     /// One that had nothing when it got a catalog of this version.
-    pub fn filled_in_cluster(folder: &Path, filled: u64) -> Self {
+    pub fn initialized_in_cluster(folder: &Path, initialized_at: u64) -> Self {
         let resources = small_resources();
         let log = LogStore::open(&folder.join("raft"), &resources).expect("a log");
         let snapshots = Snapshots::open(&folder.join("snapshots"), Arc::new(log));
-        let groups = Groups {
+        let groups = ClusterContext {
             driver: Driver::new().0,
             snapshots: Arc::new(snapshots.expect("a folder")),
             time: Arc::new(Timekeeper::new(Box::new(NoAgreement), 1, None)),
             connected: Box::new(|_| false),
-            filled: Box::new(move || filled),
+            initialized_at: Box::new(move || initialized_at),
         };
         Self::make(folder, ROOMY, Some(groups))
     }
@@ -99,7 +99,7 @@ impl Node {
         Self::make(folder, admission, None)
     }
 
-    fn make(folder: &Path, admission: Admission, groups: Option<Groups>) -> Self {
+    fn make(folder: &Path, admission: Admission, groups: Option<ClusterContext>) -> Self {
         let arbiters: Vec<Arbiter> = (0..2).map(|_| Arbiter::new()).collect();
         let clock = Clock::manual(START);
         let handles = arbiters.iter().map(Arbiter::handle).collect();

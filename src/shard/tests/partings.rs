@@ -15,9 +15,8 @@ use super::{
 use crate::{
     cluster::{
         GroupId,
-        driver::{Driver, StateMachine as _},
-        group::Committed,
-        group_log::Begin,
+        driver::{Driver, state_machine::StateMachine as _},
+        raft::{group::Committed, log_disk::InitialState},
     },
     model::{catalog::Cut, ttl::DefaultTtl},
     shard::{
@@ -79,8 +78,11 @@ fn entries(leader: &Bench) -> Vec<Committed> {
 }
 
 fn open(node: &Node) -> Arc<ShardHandle> {
-    node.host
-        .open_replica(facts(0, &[]), Begin::With(vec![1, 2, 3]), &[1, 2, 3])
+    node.host.open_replica(
+        facts(0, &[]),
+        InitialState::Bootstrap(vec![1, 2, 3]),
+        &[1, 2, 3],
+    )
 }
 
 fn replica(shard: &ShardHandle) -> Arc<Replica> {
@@ -280,13 +282,15 @@ fn a_part_whose_log_a_crash_has_lost_begins_with_those_that_have_made_it_too() {
 
         // The catalog names the part meanwhile, so nobody comes by its parent.
         let node = Node::in_cluster(folder.path());
-        let part = node.host.open_replica(part, Begin::Blank, &[1, 2, 3]);
-        assert!(replica(&part).is_filled());
+        let part = node
+            .host
+            .open_replica(part, InitialState::Uninitialized, &[1, 2, 3]);
+        assert!(replica(&part).is_initialized());
         let blank = node
             .host
-            .open_replica(facts(7, &[]), Begin::Blank, &[1, 2, 3]);
+            .open_replica(facts(7, &[]), InitialState::Uninitialized, &[1, 2, 3]);
         assert!(
-            !replica(&blank).is_filled(),
+            !replica(&blank).is_initialized(),
             "one that has nothing is no beginning"
         );
         close(&part).await;
@@ -299,7 +303,7 @@ fn a_node_that_may_have_forgotten_its_parts_makes_none() {
     let leader = leader();
     run(async {
         let folder = in_memory();
-        let node = Node::filled_in_cluster(folder.path(), 1);
+        let node = Node::initialized_in_cluster(folder.path(), 1);
         let shard = open(&node);
         replica(&shard).apply(entries(&leader)).expect("applied");
         assert!(shard.is_cut() && shard.parts().is_empty());

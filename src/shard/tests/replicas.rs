@@ -1,28 +1,34 @@
 //! A follower that purges at other times than its leader holds the same items all the same.
 
-use std::sync::{Arc, Weak};
+use std::{
+    io::Write,
+    sync::{Arc, Mutex, Weak, mpsc},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::bench::{Bench, Want, after, raw, small_resources, temporary_folder};
+use super::bench::{Bench, Want, after, item, raw, small_resources, temporary_folder};
 use crate::{
     cluster::{
         GroupId,
-        driver::{Driver, StateMachine as _},
-        group::Committed,
+        driver::{Driver, state_machine::StateMachine as _},
+        raft::group::Committed,
     },
     model::ttl::DefaultTtl,
     shard::{
         check::{Digest, Outcome},
+        commit::{CommitLog as _, Group},
+        commit_error::CommitError,
         decide::purge,
         overlay::Overlay,
-        replica::Replica,
+        replica::{Replica, ReplicatedLog},
         state::ShardState,
         view::ShardView,
     },
-    store::{Batch, Engine, engine::Durability, keys},
+    store::{Batch, Engine, EngineError, engine::Durability, keys},
 };
 
 struct Follower {
@@ -261,4 +267,83 @@ fn a_check_finds_replicas_equal_whatever_they_have_purged_and_a_damaged_one_diff
     let (sound, damaged) = (checked(&one, 8), checked(&other, 8));
     assert_eq!((sound.items, damaged.items), (11, 11));
     assert_ne!(sound.sha256, damaged.sha256);
+}
+
+/// How long a test waits for something that must happen.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_commit_of_a_node_that_lost_its_leadership_is_not_leader_and_no_failure_of_the_disk() {
+    let mut leader = Bench::new(DefaultTtl::Off);
+    leader.run(Want::Create(item("1"))).unwrap();
+    let commands = rmp_serde::from_slice(&leader.journal[0]).unwrap();
+    // Its driver is gone, so nothing leads.
+    let follower = Follower::of(&leader, DefaultTtl::Off);
+    let log = ReplicatedLog {
+        replica: Arc::clone(&follower.replica),
+        term: 5,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let _inside = runtime.enter();
+    let (done, outcome) = mpsc::channel();
+    let group = Group {
+        number: 7,
+        commands,
+        ..Group::default()
+    };
+    log.submit(
+        group,
+        Box::new(move |number, outcome| done.send((number, outcome)).unwrap()),
+    );
+    let (number, outcome) = outcome.recv_timeout(TIMEOUT).unwrap();
+    assert_eq!((number, outcome), (7, Err(CommitError::NotLeader(None))));
+    assert_eq!(follower.view.poisoned(), None);
+}
+
+/// Collects what is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_lost_leadership_is_never_logged_as_a_failure_of_the_disk() {
+    for (failure, is_disk) in [
+        (CommitError::NotLeader(Some(2)), false),
+        (CommitError::OutcomeUnknown, false),
+        (CommitError::Superseded, false),
+        (CommitError::Overloaded, false),
+        (EngineError::Io("cable pulled".into()).into(), true),
+    ] {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let mut bench = Bench::new(DefaultTtl::Off);
+            let mut answer = bench.send(1, &[Want::Create(item("1"))], true);
+            bench.fail_commit_with(failure.clone());
+            assert!(answer.now().is_err());
+        });
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let refused = text.contains("commit refused") && !text.contains("ERROR");
+        let failed = text.contains("commit failed") && text.contains("the disk failed");
+        assert_eq!(
+            (refused, failed),
+            (!is_disk, is_disk),
+            "{failure:?}: {text}"
+        );
+    }
 }

@@ -1,4 +1,4 @@
-//! A simulated disk: what was not synced may be gone after a crash, from some write on.
+//! A simulated disk: a crash may lose writes that were not synced, from some write on.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,10 @@ use raft::eraftpb::{Entry, HardState};
 use crate::{
     cluster::{
         GroupId,
-        group_log::{Kept, LogBatch, LogDisk, Mark, Members, Record},
+        raft::{
+            log_disk::{LogBatch, LogDisk, LogPosition, LogRecord, PersistedState},
+            membership::Members,
+        },
     },
     store::{EngineError, engine::Durability},
 };
@@ -21,7 +24,7 @@ struct Logs(BTreeMap<GroupId, Log>);
 #[derive(Clone, Default)]
 struct Log {
     hard_state: HardState,
-    truncated: Mark,
+    truncated: LogPosition,
     applied: u64,
     members: Option<Members>,
     entries: BTreeMap<u64, Entry>,
@@ -32,25 +35,25 @@ impl Logs {
         for (group, record) in &batch.records {
             let log = self.0.entry(*group).or_default();
             match record {
-                Record::Append { entries, .. } => {
+                LogRecord::Append { entries, .. } => {
                     if let Some(first) = entries.first() {
                         log.entries.split_off(&first.index);
                     }
                     let entries = entries.iter().map(|entry| (entry.index, entry.clone()));
                     log.entries.extend(entries);
                 }
-                Record::HardState(hard_state) => log.hard_state = hard_state.clone(),
-                Record::Truncate { to, .. } => {
+                LogRecord::HardState(hard_state) => log.hard_state = hard_state.clone(),
+                LogRecord::Truncate { to, .. } => {
                     log.entries = log.entries.split_off(&(to.index + 1));
                     log.truncated = *to;
                 }
-                Record::Applied(index) => log.applied = *index,
-                Record::Members(members) => log.members = Some(members.clone()),
-                Record::Restart { at, .. } => {
+                LogRecord::Applied(index) => log.applied = *index,
+                LogRecord::Members(members) => log.members = Some(members.clone()),
+                LogRecord::Restart { at, .. } => {
                     log.entries.clear();
                     log.truncated = *at;
                 }
-                Record::Remove => {
+                LogRecord::Remove => {
                     self.0.remove(group);
                 }
             }
@@ -61,7 +64,7 @@ impl Logs {
 #[derive(Default)]
 struct Contents {
     durable: Logs,
-    /// With what is not synced.
+    /// Includes what is not synced.
     visible: Logs,
     unsynced: Vec<LogBatch>,
     fails_after: Option<u64>,
@@ -70,7 +73,7 @@ struct Contents {
 #[derive(Default)]
 pub struct SimulatedDisk {
     contents: Mutex<Contents>,
-    /// Says that it has synced, and has not.
+    /// Acknowledges an fsync that it has not done.
     lies: bool,
 }
 
@@ -86,22 +89,22 @@ impl SimulatedDisk {
         self.contents.lock().unwrap()
     }
 
-    /// The node goes down in the middle of the write after so many.
+    /// Fails in the middle of the write after so many.
     pub fn fail_after(&self, writes: u64) {
         self.contents().fails_after = Some(writes);
     }
 
-    /// No power cut is to come.
+    /// Cancels the failure that is to come.
     pub fn mend(&self) {
         self.contents().fails_after = None;
     }
 
-    /// How many writes a crash may lose.
+    /// Returns how many writes a crash may lose.
     pub fn unsynced(&self) -> usize {
         self.contents().unsynced.len()
     }
 
-    /// Power is cut; so many of the writes that were not synced have reached the disk all the same.
+    /// Cuts the power. So many of the writes that were not synced survive.
     pub fn crash(&self, survivors: usize) {
         let mut contents = self.contents();
         let Contents {
@@ -120,9 +123,9 @@ impl SimulatedDisk {
 }
 
 impl LogDisk for SimulatedDisk {
-    fn load(&self, group: GroupId) -> Result<Option<Kept>, EngineError> {
+    fn load(&self, group: GroupId) -> Result<Option<PersistedState>, EngineError> {
         let contents = self.contents();
-        Ok(contents.visible.0.get(&group).map(|log| Kept {
+        Ok(contents.visible.0.get(&group).map(|log| PersistedState {
             hard_state: log.hard_state.clone(),
             truncated: log.truncated,
             applied: log.applied,
@@ -131,7 +134,7 @@ impl LogDisk for SimulatedDisk {
                 .entries
                 .values()
                 .next_back()
-                .map_or(log.truncated, |entry| Mark {
+                .map_or(log.truncated, |entry| LogPosition {
                     index: entry.index,
                     term: entry.term,
                 }),

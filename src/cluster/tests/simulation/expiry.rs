@@ -1,5 +1,6 @@
-//! Values that expire. Each carries the time at which it falls due, by the clock of the leader that proposed it; every node purges what is due by its own idea of the time,
-//! whenever it likes. Whoever leads a group must not lack a value that lives by the time it judges by.
+//! Values that expire. Each carries its expiry time, by the clock of the leader that proposed it.
+//! Every node purges expired values by its own time, at any moment. A leader must not lack a value
+//! that has not expired by the time it uses.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use super::node::Machine;
 
 #[derive(Default)]
 pub struct Expiry {
-    /// When values fall due.
+    /// The expiry time of each value.
     due: BTreeMap<u64, i64>,
     pub purged: u64,
 }
@@ -21,7 +22,7 @@ impl Expiry {
         self.due.get(&value).is_some_and(|due| *due <= time)
     }
 
-    /// A node purges what is due by this time.
+    /// Purges what has expired by this time.
     pub fn purge(&mut self, machine: &mut Machine, time: i64) {
         let due: Vec<u64> = machine
             .values()
@@ -32,7 +33,7 @@ impl Expiry {
         self.purged += (machine.purged.len() - before) as u64;
     }
 
-    /// What a leader lacks though it is not due by the time that it judges by.
+    /// Returns a value that a leader lacks though it has not expired by the time it uses.
     pub fn purged_early(&self, machine: &Machine, time: i64) -> Option<u64> {
         let mut purged = machine.purged.iter().copied();
         purged.find(|value| !self.is_due(*value, time))

@@ -1,14 +1,21 @@
-//! How long a group is without a leader that commits, when its leader is gone.
+//! How long a group is without a leader that commits, after its leader is gone.
 
-use super::*;
+use rand::Rng as _;
+
+use super::{
+    SOUND,
+    network::Weather,
+    node::Node,
+    world::{GROUPS, NODES, Simulation},
+};
 
 /// A tick is 50 ms and has ten moments.
 const MOMENTS_PER_SECOND: u64 = 200;
 const RUNS: u64 = 200;
 const LEADING_MAX: u64 = 3_000;
 
-/// Moments from the end of a group's leader to the first entry that another commits. `noticed`: the connections break, as when a process is killed; else
-/// there is nothing but silence.
+/// Returns the moments from the end of a leader to the first entry that another commits. `noticed`:
+/// the connections break, as when a process is killed; else there is only silence.
 fn failover(seed: u64, noticed: bool) -> u64 {
     let mut simulation = Simulation::new(seed, SOUND);
     simulation.splitting.from = u64::MAX;
@@ -16,14 +23,14 @@ fn failover(seed: u64, noticed: bool) -> u64 {
     simulation.network.weather = Weather::CALM;
     let group = GROUPS[1];
     let leader = |simulation: &Simulation| {
-        let led = |node: &Node| node.roles.get(&group).is_some_and(|role| role.leads);
+        let led = |node: &Node| node.roles.get(&group).is_some_and(|role| role.is_leader);
         simulation.nodes.iter().position(led)
     };
     while !simulation.agree() {
         simulation.moment().unwrap();
         assert!(simulation.now < LEADING_MAX, "seed {seed}: nobody leads");
     }
-    // At any moment between two signs of life.
+    // At any moment between two heartbeats.
     for _ in 0..seed % 50 {
         simulation.moment().unwrap();
     }

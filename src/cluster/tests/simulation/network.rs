@@ -1,4 +1,4 @@
-//! A simulated network: loses, doubles, delays and reorders; links can be cut one way.
+//! A simulated network: drops, duplicates, delays and reorders messages; links can be cut one way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,10 @@ use raft::eraftpb::Message;
 use rand::{Rng as _, rngs::StdRng};
 
 use super::node::Watch;
-use crate::cluster::{GroupId, NodeId, parcel::Letter, replicas::Post, shared_time::Times};
+use crate::cluster::{
+    GroupId, NodeId, raft::transport::Transport, time::shared_time::TimeSync,
+    transport::message::RaftMessage,
+};
 
 /// How bad the network is, in percent of messages and in moments.
 #[derive(Clone, Copy, Debug)]
@@ -28,23 +31,23 @@ pub struct Network {
     pub weather: Weather,
     /// Links that carry nothing, by sender and receiver.
     pub cut: BTreeSet<(NodeId, NodeId)>,
-    under_way: BTreeMap<(u64, u64), Sent>,
+    in_flight: BTreeMap<(u64, u64), Sent>,
     sent: u64,
 }
 
-/// A message under way; without a letter it tells the time.
+/// A message in flight; without a Raft message it carries the time only.
 struct Sent {
     from: NodeId,
     to: NodeId,
-    times: Times,
-    letter: Option<Letter>,
+    sync: TimeSync,
+    message: Option<RaftMessage>,
 }
 
-/// What has arrived.
+/// A message that has arrived.
 pub struct Arrived {
     pub from: NodeId,
     pub to: NodeId,
-    pub times: Times,
+    pub sync: TimeSync,
     pub message: Option<(GroupId, Message)>,
 }
 
@@ -53,7 +56,7 @@ impl Network {
         Self {
             weather,
             cut: BTreeSet::new(),
-            under_way: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             sent: 0,
         }
     }
@@ -72,65 +75,65 @@ impl Network {
         }
     }
 
-    /// Tells a node the time, and nothing else.
-    pub fn tell(&mut self, now: u64, from: NodeId, to: NodeId, times: Times, rng: &mut StdRng) {
-        self.send(now, (from, to), times, None, rng);
+    /// Sends the time, and nothing else.
+    pub fn tell(&mut self, now: u64, from: NodeId, to: NodeId, sync: TimeSync, rng: &mut StdRng) {
+        self.send(now, (from, to), sync, None, rng);
     }
 
     fn send(
         &mut self,
         now: u64,
         (from, to): (NodeId, NodeId),
-        times: Times,
+        sync: TimeSync,
         message: Option<(GroupId, Message)>,
         rng: &mut StdRng,
     ) {
-        let copies = if rng.random_range(0..100) < self.weather.lost_percent {
+        let count = if rng.random_range(0..100) < self.weather.lost_percent {
             0
         } else {
             1 + usize::from(rng.random_range(0..100) < self.weather.doubled_percent)
         };
-        for _ in 0..copies {
+        for _ in 0..count {
             self.sent += 1;
             let arrives = now + rng.random_range(1..=self.weather.delay_max);
-            // Through the same form as between real nodes.
-            let letter = message.clone();
+            // In the form that it has between real nodes.
+            let message = message.clone();
             let sent = Sent {
                 from,
                 to,
-                times,
-                letter: letter.map(|(group, message)| Letter::new(group, message)),
+                sync,
+                message: message.map(|(group, message)| RaftMessage::new(group, message)),
             };
-            self.under_way.insert((arrives, self.sent), sent);
+            self.in_flight.insert((arrives, self.sent), sent);
         }
     }
 
-    /// What a node has said, or one of its replicas has, does not arrive any more.
+    /// Drops what is in flight from a node, or from one of its replicas.
     pub fn forget(&mut self, node: NodeId, group: Option<GroupId>) {
-        self.under_way.retain(|_, sent| {
-            let of = sent.letter.as_ref().map(|letter| letter.group);
+        self.in_flight.retain(|_, sent| {
+            let of = sent.message.as_ref().map(|message| message.group);
             sent.from != node || group.is_some() && group != of
         });
     }
 
-    /// What arrives by now.
+    /// Returns what has arrived by now.
     pub fn arrived(&mut self, now: u64) -> Vec<Arrived> {
-        let later = self.under_way.split_off(&(now + 1, 0));
-        let arrived = std::mem::replace(&mut self.under_way, later);
+        let later = self.in_flight.split_off(&(now + 1, 0));
+        let arrived = std::mem::replace(&mut self.in_flight, later);
         let through = arrived
             .into_values()
             .filter(|sent| !self.cut.contains(&(sent.from, sent.to)));
         let opened = through.map(|sent| Arrived {
             from: sent.from,
             to: sent.to,
-            times: sent.times,
-            message: sent.letter.and_then(Letter::open),
+            sync: sent.sync,
+            message: sent.message.and_then(RaftMessage::open),
         });
         opened.collect()
     }
 }
 
-/// What nodes say at one moment.
+/// Sends the messages of one node at one moment.
 pub struct Outgoing<'a> {
     network: &'a mut Network,
     watch: &'a mut Watch,
@@ -138,12 +141,12 @@ pub struct Outgoing<'a> {
     rng: &'a mut StdRng,
 }
 
-impl Post for Outgoing<'_> {
+impl Transport for Outgoing<'_> {
     fn send(&mut self, group: GroupId, message: Message) {
-        let times = self.watch.tell(message.to, self.now);
+        let sync = self.watch.outgoing(message.to, self.now);
         let between = (message.from, message.to);
         let message = Some((group, message));
         self.network
-            .send(self.now, between, times, message, self.rng);
+            .send(self.now, between, sync, message, self.rng);
     }
 }

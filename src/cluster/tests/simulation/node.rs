@@ -1,4 +1,4 @@
-//! A simulated node: its groups, and a state machine for each that remembers what was applied.
+//! A simulated node: its groups, and for each a state machine that records what was applied.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,21 +10,28 @@ use raft::eraftpb::Message;
 use rand::{Rng as _, rngs::StdRng};
 
 use super::{
-    GROUPS,
     disk::SimulatedDisk,
     splits::{PARENT, PARTS, splits},
+    world::GROUPS,
 };
-use crate::cluster::{
-    GroupId, NodeId,
-    group::{Aim, Committed, Role},
-    group_log::{BEGINNING, Begin, Keep, LogBatch, LogDisk as _, Record},
-    replicas::Replicas,
-    shared_time::{SharedTime, Times},
+use crate::{
+    cluster::{
+        GroupId, NodeId,
+        raft::{
+            group::{Committed, Role},
+            log_disk::{
+                INITIAL_POSITION, InitialState, LogBatch, LogDisk as _, LogRecord, LogRetention,
+            },
+            planner::TargetConfig,
+            replicas::Replicas,
+        },
+        time::shared_time::{SharedTime, TimeSync},
+    },
+    store::{EngineError, engine::Durability},
 };
-use crate::store::{EngineError, engine::Durability};
 
-/// So little that nodes that are away for a while lack more than the others have kept.
-const KEEP: Keep = Keep {
+/// So little that nodes which are away for a while need a snapshot.
+const RETENTION: LogRetention = LogRetention {
     entries_max: 20,
     bytes_max: u64::MAX,
 };
@@ -32,34 +39,35 @@ const KEEP: Keep = Keep {
 /// What was applied to a group, in order.
 #[derive(Clone, Default)]
 pub struct Machine {
-    /// What a part has from the group that it came from.
+    /// The values that a child has from its parent.
     inherited: Vec<u64>,
-    /// How its parts begin, as the entry that splits it says.
-    pub cut: Option<Begin>,
-    /// Who begins a part together, if it was made here.
-    origin: Option<Begin>,
+    /// The initial state of its children, as the entry that splits it says.
+    pub cut: Option<InitialState>,
+    /// The initial state of a child that was made here.
+    origin: Option<InitialState>,
     pub entries: Vec<Committed>,
-    /// Values that were due and are gone.
+    /// Values that have expired and are purged.
     pub purged: BTreeSet<u64>,
-    /// So many of them survive a crash for sure.
+    /// So many entries survive a crash for sure.
     durable: usize,
 }
 
 impl Machine {
-    /// The last entry that was applied.
+    /// Returns the last applied entry.
     pub fn applied(&self) -> u64 {
         self.entries.last().map_or(0, |entry| entry.index)
     }
 
-    /// Where it stands: one that has applied nothing stands at the beginning.
+    /// Returns its position in the log; the initial one if it has applied nothing.
     pub fn index(&self) -> u64 {
-        self.applied().max(BEGINNING.index)
+        self.applied().max(INITIAL_POSITION.index)
     }
 
-    /// How far it has come for clients. One that is still to be filled has nothing to show, and is behind every part that was made here.
+    /// Returns its index as clients see it. An uninitialized one has nothing to show, and is behind
+    /// every child that was made here.
     pub fn shows(&self) -> u64 {
-        let is_blank = self.entries.is_empty() && self.origin.is_none();
-        if is_blank { 0 } else { self.index() }
+        let is_uninitialized = self.entries.is_empty() && self.origin.is_none();
+        if is_uninitialized { 0 } else { self.index() }
     }
 
     pub fn values(&self) -> impl Iterator<Item = u64> {
@@ -68,8 +76,9 @@ impl Machine {
         self.inherited.iter().copied().chain(applied)
     }
 
-    /// How its group begins, if it has no log: one that was made here and has applied nothing begins with those that have made it, too.
-    fn beginning(&self, otherwise: &Begin) -> Begin {
+    /// Returns how its group begins if it has no log. A child that was made here and has applied
+    /// nothing is bootstrapped.
+    fn beginning(&self, otherwise: &InitialState) -> InitialState {
         let origin = self.origin.as_ref().filter(|_| self.entries.is_empty());
         origin.unwrap_or(otherwise).clone()
     }
@@ -89,9 +98,10 @@ pub struct Waiting {
     pub term: u64,
     pub index: u64,
     pub value: u64,
-    /// The highest index that anybody had been told of when the value was proposed.
+    /// The highest index that was acknowledged when the value was proposed.
     pub after: u64,
-    /// The time by which it was decided, and the latest one by which anything was that anybody had been told of.
+    /// The time by which it was decided, and the latest one of anything that was acknowledged
+    /// before.
     pub judged: i64,
     pub not_before: i64,
 }
@@ -106,13 +116,13 @@ pub struct Fetch {
 /// Milliseconds of a moment.
 const MOMENT: i64 = 5;
 
-/// A node's clocks, and what it makes of those of others.
+/// A node's clocks, and the time that it agrees on with others.
 pub struct Watch {
     node: NodeId,
     time: SharedTime,
     /// By how much its wall clock is wrong.
     pub skew: i64,
-    /// Its monotonic clock began some time.
+    /// The start of its monotonic clock.
     start: i64,
 }
 
@@ -126,12 +136,12 @@ impl Watch {
         }
     }
 
-    /// All that is left of it in the next life of a process is what was kept.
+    /// Restarts the process: only the floor was persisted.
     fn restart(&mut self) {
         self.time = SharedTime::new(self.node, self.time.floor());
     }
 
-    /// Takes note of who the members of the node's groups are.
+    /// Notes the voters of the node's groups.
     pub fn follow(&mut self, replicas: &Replicas) {
         self.time.set_groups(replicas.voters());
     }
@@ -144,15 +154,15 @@ impl Watch {
         now as i64 * MOMENT + self.skew
     }
 
-    pub fn tell(&mut self, to: NodeId, now: u64) -> Times {
-        self.time.tell(to, self.monotonic(now), self.wall(now))
+    pub fn outgoing(&mut self, to: NodeId, now: u64) -> TimeSync {
+        self.time.outgoing(to, self.monotonic(now), self.wall(now))
     }
 
-    pub fn hear(&mut self, from: NodeId, times: Times, now: u64) {
-        self.time.hear(from, times, self.monotonic(now));
+    pub fn receive(&mut self, from: NodeId, sync: TimeSync, now: u64) {
+        self.time.receive(from, sync, self.monotonic(now));
     }
 
-    /// What the node takes for the time of a group.
+    /// Returns the time of a group on this node.
     pub fn time(&self, group: GroupId, now: u64) -> Option<i64> {
         let offset = self.time.offset(group)?;
         Some(self.monotonic(now) + offset)
@@ -162,7 +172,7 @@ impl Watch {
 pub struct Node {
     pub id: NodeId,
     lies: bool,
-    pub begin: Begin,
+    pub initial: InitialState,
     pub watch: Watch,
     pub disk: Arc<SimulatedDisk>,
     /// Absent while the node is down.
@@ -170,22 +180,22 @@ pub struct Node {
     pub machines: BTreeMap<GroupId, Machine>,
     pub roles: BTreeMap<GroupId, Role>,
     pub waiting: Vec<Waiting>,
-    /// Neither hears nor ticks before this moment.
+    /// It neither receives nor ticks before this moment.
     pub paused_until: u64,
-    /// Copies that others may fetch.
-    pub offers: BTreeMap<(GroupId, u64), Machine>,
+    /// Snapshots that followers may fetch.
+    pub snapshots: BTreeMap<(GroupId, u64), Machine>,
     pub fetches: Vec<Fetch>,
-    /// Copies that were fetched, durably, by the index that they are of.
+    /// Snapshots that were fetched, durably, by their index.
     pub fetched: BTreeMap<GroupId, (u64, Machine)>,
     /// The term in which it has proposed to split.
     pub parting: Option<u64>,
-    /// When it hears that the catalog names the parts, and whether it has.
+    /// When it learns that the catalog names the children, and whether it has.
     pub hears_at: u64,
     pub knows_parts: bool,
 }
 
-/// Takes a group up. `false`: the disk has failed already.
-fn add(replicas: &mut Replicas, group: GroupId, begin: &Begin, applied: u64) -> bool {
+/// Opens a group. Returns `false` if the disk has failed.
+fn add(replicas: &mut Replicas, group: GroupId, begin: &InitialState, applied: u64) -> bool {
     match replicas.add(group, begin, applied) {
         Ok(()) => true,
         Err(EngineError::Io(_)) => false,
@@ -194,11 +204,11 @@ fn add(replicas: &mut Replicas, group: GroupId, begin: &Begin, applied: u64) -> 
 }
 
 impl Node {
-    pub fn new(id: NodeId, begin: Begin, lies: bool, watch: Watch) -> Self {
+    pub fn new(id: NodeId, initial: InitialState, lies: bool, watch: Watch) -> Self {
         Self {
             id,
             lies,
-            begin,
+            initial,
             watch,
             disk: Arc::new(SimulatedDisk::new(lies)),
             replicas: None,
@@ -206,7 +216,7 @@ impl Node {
             roles: BTreeMap::new(),
             waiting: Vec::new(),
             paused_until: 0,
-            offers: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
             fetches: Vec::new(),
             fetched: BTreeMap::new(),
             parting: None,
@@ -220,7 +230,7 @@ impl Node {
         parent.is_some_and(Machine::is_split)
     }
 
-    /// Makes a part, durably, unless it is there.
+    /// Makes a child, durably, unless it is there.
     pub fn make_part(&mut self, part: GroupId) {
         let Some(parent) = self.machines.get(&PARENT) else {
             return;
@@ -234,18 +244,22 @@ impl Node {
         self.machines.entry(part).or_insert(made);
     }
 
-    /// Takes part in the groups of the parts, unless the disk fails.
+    /// Opens the groups of the children. Returns `false` if the disk fails.
     pub fn open_parts(&mut self) -> bool {
         PARTS.into_iter().all(|part| {
             let machine = self.machines.entry(part).or_default();
-            let (applied, begin) = (machine.applied(), machine.beginning(&Begin::Blank));
+            let (applied, begin) = (
+                machine.applied(),
+                machine.beginning(&InitialState::Uninitialized),
+            );
             let replicas = self.replicas.as_mut();
             let replicas = replicas.filter(|replicas| replicas.group(part).is_none());
             replicas.is_none_or(|replicas| add(replicas, part, &begin, applied))
         })
     }
 
-    /// Takes its groups up: those of the catalog, as the node knows it, and the parts that it has made ahead of it.
+    /// Opens its groups: those of the catalog, as the node knows it, and the children that it has
+    /// made ahead of it.
     pub fn start(&mut self) {
         let mut groups = GROUPS.to_vec();
         if self.knows_parts {
@@ -254,13 +268,13 @@ impl Node {
             PARTS.into_iter().for_each(|part| self.make_part(part));
             groups.extend(PARTS);
         }
-        let mut replicas = Replicas::new(self.id, self.disk.clone()).keeping(KEEP);
+        let mut replicas = Replicas::new(self.id, self.disk.clone()).with_retention(RETENTION);
         for group in &groups {
             self.take_fetched(*group);
             let machine = self.machines.entry(*group).or_default();
             let begin = match PARTS.contains(group) {
-                true => machine.beginning(&Begin::Blank),
-                false => self.begin.clone(),
+                true => machine.beginning(&InitialState::Uninitialized),
+                false => self.initial.clone(),
             };
             if !add(&mut replicas, *group, &begin, machine.applied()) {
                 return;
@@ -269,55 +283,55 @@ impl Node {
         self.replicas = Some(replicas);
     }
 
-    /// Makes a crash good between the moment when the log went over to a snapshot and the one when the state machine did.
+    /// Installs a snapshot that the log has accepted before a crash and the state machine has not.
     fn take_fetched(&mut self, group: GroupId) {
         let kept = self.disk.load(group).unwrap().unwrap_or_default();
         let begins = kept.truncated.index;
         let machine = self.machines.entry(group).or_default();
         if begins > machine.index() {
-            let (index, fetched) = self.fetched.remove(&group).expect("a copy was fetched");
-            assert_eq!(index, begins, "another copy than the log goes on from");
+            let (index, fetched) = self.fetched.remove(&group).expect("a snapshot was fetched");
+            assert_eq!(index, begins, "another snapshot than the log goes on from");
             *machine = fetched;
         }
     }
 
-    /// Goes on from a copy that was fetched.
+    /// Installs a snapshot that was fetched.
     pub fn install(&mut self, group: GroupId, index: u64) {
-        let (of, fetched) = self.fetched.remove(&group).expect("a copy was fetched");
-        assert_eq!(of, index, "another copy than the log goes on from");
+        let (of, fetched) = self.fetched.remove(&group).expect("a snapshot was fetched");
+        assert_eq!(of, index, "another snapshot than the log goes on from");
         self.machines.insert(group, fetched);
         if let Some(replicas) = &mut self.replicas {
             replicas.applied(group, index);
         }
     }
 
-    /// Offers a copy of a state machine.
-    pub fn copy(&mut self, group: GroupId, id: u64) {
+    /// Makes a snapshot of a state machine, which followers may fetch.
+    pub fn make_snapshot(&mut self, group: GroupId, id: u64) {
         let Some(machine) = self.machines.get(&group) else {
             return;
         };
-        let mut copy = machine.clone();
-        copy.durable = copy.entries.len();
+        let mut snapshot = machine.clone();
+        snapshot.durable = snapshot.entries.len();
         if machine.applied() > 0
             && let Some(replicas) = &mut self.replicas
         {
-            replicas.set_offer(group, machine.applied(), id);
-            self.offers.insert((group, id), copy);
+            replicas.set_snapshot(group, machine.applied(), id);
+            self.snapshots.insert((group, id), snapshot);
         }
     }
 
-    pub fn withdraw_offers(&mut self) {
-        for (group, _) in std::mem::take(&mut self.offers).into_keys() {
+    pub fn withdraw_snapshots(&mut self) {
+        for (group, _) in std::mem::take(&mut self.snapshots).into_keys() {
             if let Some(replicas) = &mut self.replicas {
-                replicas.withdraw_offer(group);
+                replicas.withdraw_snapshot(group);
             }
         }
     }
 
-    pub fn pursue(&mut self, aims: &BTreeMap<GroupId, Aim>) {
+    pub fn reconcile(&mut self, targets: &BTreeMap<GroupId, TargetConfig>) {
         if let Some(replicas) = &mut self.replicas {
-            for (group, aim) in aims {
-                replicas.pursue(*group, aim);
+            for (group, target) in targets {
+                replicas.reconcile(*group, target);
             }
         }
     }
@@ -326,9 +340,9 @@ impl Node {
         self.replicas = None;
         self.watch.restart();
         self.roles.clear();
-        self.offers.clear();
+        self.snapshots.clear();
         self.fetches.clear();
-        // Whoever waited does not know what became of the value.
+        // The outcome is unknown to the waiting clients.
         self.waiting.clear();
         self.disk.crash(rng.random_range(0..=self.disk.unsynced()));
         for machine in self.machines.values_mut() {
@@ -340,26 +354,28 @@ impl Node {
         }
     }
 
-    /// The term in which the node leads a group and has applied all that earlier leaders have left.
+    /// Returns the term in which the node leads a group, if it has applied all entries of earlier
+    /// leaders.
     pub fn decides(&self, group: GroupId) -> Option<u64> {
-        let term = self.roles.get(&group).filter(|role| role.leads)?.term;
+        let term = self.roles.get(&group).filter(|role| role.is_leader)?.term;
         let last = self.machines.get(&group)?.entries.last()?.term;
         (last == term).then_some(term)
     }
 
-    /// Loses everything it had, and does not know whether it had anything.
+    /// Loses its disk, and with it the knowledge that it had data.
     pub fn wipe(&mut self) {
         let watch = Watch::new(self.id, self.watch.skew);
-        *self = Self::new(self.id, Begin::Blank, self.lies, watch);
+        *self = Self::new(self.id, InitialState::Uninitialized, self.lies, watch);
     }
 
-    /// Removes its replica of a group, and begins it blank when it is to have one again. `false`: its disk fails.
+    /// Removes its replica of a group; a later one is uninitialized. Returns `false` if the disk
+    /// fails.
     pub fn remove(&mut self, group: GroupId) -> bool {
         let Some(replicas) = &mut self.replicas else {
             return true;
         };
-        let records = vec![(group, Record::Remove)];
-        // A replica that comes back to life after it was destroyed would be another fault than those that are meant here.
+        let records = vec![(group, LogRecord::Remove)];
+        // A removed replica that comes back would be another fault than those meant here.
         if self
             .disk
             .write(LogBatch { records }, Durability::Synced)
@@ -367,7 +383,7 @@ impl Node {
         {
             return false;
         }
-        self.begin = Begin::Blank;
+        self.initial = InitialState::Uninitialized;
         self.machines.remove(&group);
         self.roles.remove(&group);
         self.fetched.remove(&group);
@@ -375,10 +391,10 @@ impl Node {
         self.waiting.retain(|waiting| waiting.group != group);
         replicas.remove(group);
         self.machines.entry(group).or_default();
-        replicas.add(group, &Begin::Blank, 0).is_ok()
+        replicas.add(group, &InitialState::Uninitialized, 0).is_ok()
     }
 
-    /// Makes the state machine of a group durable, and gives its log free up to there.
+    /// Makes the state machine of a group durable, and releases its log up to there.
     pub fn checkpoint(&mut self, group: GroupId) {
         if let Some(replicas) = &mut self.replicas
             && let Some(machine) = self.machines.get_mut(&group)

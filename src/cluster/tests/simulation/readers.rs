@@ -1,22 +1,23 @@
-//! Readers who must see what is newest, judged by a time that is. All writes of a group stand in one order, so a history is linearizable if each reader sees at least what
-//! anybody, writer or reader, had been told of before it asked, and judges by a time that is not earlier than anything that was told then was judged by.
+//! Strong reads. All writes of a group have one order, so a history is linearizable if each read
+//! sees at least what was acknowledged to any client before it began, and uses a time no earlier
+//! than that of any answer before.
 
 use std::collections::BTreeMap;
 
-use crate::cluster::{GroupId, NodeId, group::ReadAt};
+use crate::cluster::{GroupId, NodeId, raft::read_index::ReadIndex};
 
-/// Milliseconds of the unit by which readers judge, as people do by seconds.
+/// Milliseconds of the unit in which reads see time, as clients see seconds.
 const GRAIN: i64 = 100;
 
 #[derive(Default)]
 pub struct Readers {
-    /// Readers judge by the clocks of their nodes, whatever the leader's says.
+    /// Reads use the clocks of their nodes, whatever the leader's says.
     hasty: bool,
     asked: u64,
     waiting: Vec<Reader>,
-    /// The newest that a reader of the group has seen.
+    /// The highest index that a read of the group has seen.
     seen: BTreeMap<GroupId, u64>,
-    /// The latest time by which anything was judged that somebody was told of.
+    /// The latest time of any answer.
     times: BTreeMap<GroupId, i64>,
     pub answered: u64,
 }
@@ -24,16 +25,16 @@ pub struct Readers {
 struct Reader {
     group: GroupId,
     node: NodeId,
-    number: u64,
-    /// What it must see, and the time that it must not judge by an earlier one than.
+    request_id: u64,
+    /// What it must see, and the time that it must not be behind.
     after: u64,
     not_before: i64,
-    answer: Option<ReadAt>,
-    /// What it judged by, once it has read.
+    answer: Option<ReadIndex>,
+    /// The time that it has used, once it has read.
     judged: Option<i64>,
 }
 
-/// In whole units, as they are compared.
+/// Returns a time in whole units, as times are compared.
 pub fn grains(time: i64) -> i64 {
     time.div_euclid(GRAIN)
 }
@@ -46,24 +47,24 @@ impl Readers {
         }
     }
 
-    /// The latest time, in units, by which anything was judged that somebody was told of.
+    /// Returns the latest time of any answer, in units.
     pub fn told_time(&self, group: GroupId) -> i64 {
         self.times.get(&group).copied().unwrap_or(i64::MIN)
     }
 
-    /// Somebody was told of something that was judged by this time, in units.
+    /// Notes an answer that has used this time, in units.
     pub fn tell_time(&mut self, group: GroupId, judged: i64) {
         let latest = self.times.entry(group).or_insert(judged);
         *latest = judged.max(*latest);
     }
 
-    /// A reader asks at a node; `told` is the newest write that anybody knows to be acknowledged. Its number.
+    /// Begins a read at a node; `told` is the newest acknowledged write. Returns its request id.
     pub fn begin(&mut self, group: GroupId, node: NodeId, told: u64) -> u64 {
         self.asked += 1;
         self.waiting.push(Reader {
             group,
             node,
-            number: self.asked,
+            request_id: self.asked,
             after: told.max(self.seen.get(&group).copied().unwrap_or(0)),
             not_before: self.told_time(group),
             answer: None,
@@ -72,15 +73,16 @@ impl Readers {
         self.asked
     }
 
-    pub fn may_read(&mut self, group: GroupId, node: NodeId, answer: ReadAt) {
+    pub fn may_read(&mut self, group: GroupId, node: NodeId, answer: ReadIndex) {
         let mut waiting = self.waiting.iter_mut();
-        let of = |one: &Reader| (one.group, one.node, one.number);
-        if let Some(reader) = waiting.find(|one| of(one) == (group, node, answer.number)) {
+        let of = |one: &Reader| (one.group, one.node, one.request_id);
+        if let Some(reader) = waiting.find(|one| of(one) == (group, node, answer.request_id)) {
             reader.answer = Some(answer);
         }
     }
 
-    /// Those whose node has come far enough read, at the node's time. The numbers of those who must ask again: the leader's time had not come to what they judged by.
+    /// Lets reads go on whose node has applied their read index. Returns the request ids of those
+    /// whose commit wait is not over.
     pub fn read(
         &mut self,
         (group, node): (GroupId, NodeId),
@@ -108,9 +110,9 @@ impl Readers {
                     reader.after
                 ));
             }
-            if judged > grains(answer.sure) && !self.hasty {
+            if judged > grains(answer.safe_time) && !self.hasty {
                 reader.answer = None;
-                again.push(reader.number);
+                again.push(reader.request_id);
                 continue;
             }
             if judged < reader.not_before {
@@ -119,10 +121,13 @@ impl Readers {
                     reader.not_before
                 ));
             }
-            done.push((reader.number, judged));
+            done.push((reader.request_id, judged));
         }
-        self.waiting
-            .retain(|one| !done.iter().any(|(number, _)| *number == one.number));
+        self.waiting.retain(|one| {
+            !done
+                .iter()
+                .any(|(request_id, _)| *request_id == one.request_id)
+        });
         for (_, judged) in done {
             let seen = self.seen.entry(group).or_default();
             *seen = applied.max(*seen);
@@ -132,11 +137,11 @@ impl Readers {
         Ok(again)
     }
 
-    pub fn waits(&self, number: u64) -> bool {
-        self.waiting.iter().any(|one| one.number == number)
+    pub fn waits(&self, request_id: u64) -> bool {
+        self.waiting.iter().any(|one| one.request_id == request_id)
     }
 
-    /// Whoever waited at that node waits in vain.
+    /// Drops the reads at a node that is gone.
     pub fn forget(&mut self, node: NodeId) {
         self.waiting.retain(|one| one.node != node);
     }

@@ -1,5 +1,6 @@
-//! Clients that read at any node and carry a token: the index that they have come to. The four promises of a session, for each client and group: it sees what it has
-//! written, what it has seen once it sees again, and its writes stand behind all that it had written and seen before them.
+//! Sessions: clients that read at any node and carry a token, the index that they have seen. The
+//! four guarantees of a session hold for each client and group: read your writes, monotonic reads,
+//! monotonic writes, and writes follow reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ pub const CLIENTS: u64 = 4;
 #[derive(Default)]
 pub struct Sessions {
     sessions: BTreeMap<(u64, GroupId), Session>,
-    /// Where a client was when it proposed a value.
+    /// The token of a client when it proposed a value.
     proposed: BTreeMap<u64, u64>,
     pub answered: u64,
 }
@@ -20,12 +21,12 @@ pub struct Sessions {
 #[derive(Default)]
 struct Session {
     token: u64,
-    /// What it has written, as far as it was told so, and what it has seen last.
+    /// Its acknowledged writes, and the last value that it has seen.
     known: BTreeSet<u64>,
     seen: Option<u64>,
 }
 
-/// Whose write a value is.
+/// Returns the client that writes a value.
 fn client_of(value: u64) -> u64 {
     value % CLIENTS
 }
@@ -37,7 +38,7 @@ impl Sessions {
         self.proposed.insert(value, token);
     }
 
-    /// A client is told that its value is written.
+    /// Acknowledges a write to its client.
     pub fn wrote(&mut self, group: GroupId, index: u64, value: u64) -> Result<(), String> {
         let client = client_of(value);
         let before = self.proposed.remove(&value).unwrap_or(0);
@@ -52,7 +53,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// A client reads at a node. One that has not come as far as the client says so, unless it is `careless`.
+    /// Reads at a node. A node that is behind the token does not answer, unless it is `careless`.
     pub fn read(
         &mut self,
         client: u64,
@@ -62,7 +63,7 @@ impl Sessions {
     ) -> Result<(), String> {
         let session = self.sessions.entry((client, group)).or_default();
         if machine.shows() < session.token && !careless {
-            // It is sent elsewhere.
+            // It is redirected.
             return Ok(());
         }
         let values: BTreeSet<u64> = machine.values().collect();

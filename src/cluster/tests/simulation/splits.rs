@@ -1,25 +1,30 @@
-//! A group that is split in the middle of the storm: by an entry of its log, on every node that comes to it, with crashes in between. The catalog is played by whoever knows
-//! everything; what it says reaches the nodes at different times.
+//! A group that is split in the middle of the storm: by an entry of its log, on every node that
+//! applies it, with crashes in between. The simulation plays the catalog, whose changes reach the
+//! nodes at different times.
 
 use bytes::Bytes;
 use rand::Rng as _;
 
-use super::{GROUPS, STORM, Simulation};
-use crate::cluster::{
-    GroupId, NodeId,
-    group::Aim,
-    group_log::{Begin, LogBatch, LogDisk as _, Record},
+use super::world::{GROUPS, STORM, Simulation};
+use crate::{
+    cluster::{
+        GroupId, NodeId,
+        raft::{
+            log_disk::{InitialState, LogBatch, LogDisk as _, LogRecord},
+            planner::TargetConfig,
+        },
+    },
+    store::engine::Durability,
 };
-use crate::store::engine::Durability;
 
 /// The group that is split.
 pub const PARENT: GroupId = GROUPS[1];
 pub const PARTS: [GroupId; 2] = [part(1), part(2)];
 /// The entry that splits.
 const SPLIT: &[u8] = b"split";
-/// Moments for which a replica that does not split is waited for.
+/// Moments to wait for a replica that has not split.
 const STRAGGLERS: u64 = 200;
-/// Moments within which all nodes hear of the parts.
+/// Moments within which all nodes learn of the children.
 const NEWS_MAX: u64 = 300;
 
 const fn part(range: u32) -> GroupId {
@@ -34,12 +39,12 @@ const fn part(range: u32) -> GroupId {
 pub struct Splitting {
     /// From this moment on the members of the parent stay as they are.
     pub from: u64,
-    /// Who has replicas of it, when that is settled: it is to be split.
+    /// The voters of the parent, once they are settled.
     voters: Option<Vec<NodeId>>,
     mostly_since: Option<u64>,
-    /// The catalog names the parts.
+    /// Whether the catalog names the children.
     pub named: bool,
-    /// Nodes that heard of the parts before they had made them.
+    /// Nodes that learned of the children before they had made them.
     pub left_behind: u64,
 }
 
@@ -61,7 +66,7 @@ pub fn splits(data: &Bytes) -> bool {
 }
 
 impl Simulation {
-    /// The groups that the catalog names.
+    /// Returns the groups that the catalog names.
     pub fn groups(&self) -> Vec<GroupId> {
         match self.splitting.named {
             false => GROUPS.to_vec(),
@@ -69,13 +74,13 @@ impl Simulation {
         }
     }
 
-    /// One of them.
+    /// Returns one of them.
     pub fn any_group(&mut self) -> GroupId {
         let groups = self.groups();
         groups[self.rng.random_range(0..groups.len())]
     }
 
-    /// Brings the split one step further, if it is time for that.
+    /// Takes the next step of the split, if it is time.
     pub fn advance_split(&mut self) {
         if self.splitting.named {
             for at in 0..self.nodes.len() {
@@ -88,12 +93,15 @@ impl Simulation {
         }
         let Some(voters) = self.splitting.voters.clone() else {
             if self.now == self.splitting.from
-                && let Some(aim) = self.aims.get_mut(&PARENT)
+                && let Some(target) = self.targets.get_mut(&PARENT)
             {
-                aim.learners.clear();
+                target.learners.clear();
             }
             if self.settled_leader(PARENT).is_some() {
-                self.splitting.voters = self.aims.get(&PARENT).map(|aim| aim.voters.clone());
+                self.splitting.voters = self
+                    .targets
+                    .get(&PARENT)
+                    .map(|target| target.voters.clone());
             }
             return;
         };
@@ -119,20 +127,20 @@ impl Simulation {
 
     fn name_parts(&mut self, voters: &[NodeId]) {
         self.splitting.named = true;
-        self.aims.remove(&PARENT);
+        self.targets.remove(&PARENT);
         for part in PARTS {
-            let aim = Aim {
+            let target = TargetConfig {
                 voters: voters.to_vec(),
-                ..Aim::default()
+                ..TargetConfig::default()
             };
-            self.aims.insert(part, aim);
+            self.targets.insert(part, target);
         }
         for node in &mut self.nodes {
             node.hears_at = self.now + self.rng.random_range(0..NEWS_MAX);
         }
     }
 
-    /// Whoever leads the parent, and has applied all that was before, has its log say that it is split.
+    /// Proposes the entry that splits the parent, at a leader that has applied all entries before.
     fn propose_split(&mut self) {
         let at = self.rng.random_range(0..self.nodes.len());
         let now = self.now;
@@ -152,7 +160,7 @@ impl Simulation {
         }
     }
 
-    /// Whether a node may decide something in a group.
+    /// Returns whether a node may decide something in a group.
     pub fn may_decide(&self, at: usize, group: GroupId) -> bool {
         let node = &self.nodes[at];
         let term = node.decides(group);
@@ -160,16 +168,16 @@ impl Simulation {
         group != PARENT || term.is_some() && (!holds || self.broken.heedless_splits)
     }
 
-    /// A node has come to the entry that splits the parent.
+    /// Splits the parent on a node that has applied the entry.
     pub fn part(&mut self, at: usize) {
         let Some(voters) = self.splitting.voters.clone() else {
             return;
         };
         if let Some(parent) = self.nodes[at].machines.get_mut(&PARENT) {
-            parent.cut = Some(Begin::With(voters));
+            parent.cut = Some(InitialState::Bootstrap(voters));
         }
         for part in PARTS {
-            // A crash may come before the first part is made, or between the two.
+            // A crash may come before the first child is made, or between the two.
             if self.now < STORM && self.rng.random_bool(0.15) {
                 return self.crash(at);
             }
@@ -180,7 +188,8 @@ impl Simulation {
         }
     }
 
-    /// A node hears that the catalog names the parts: those that it has not made are filled by others.
+    /// A node learns that the catalog names the children. It gets snapshots of those that it has
+    /// not made.
     fn hear_of_parts(&mut self, at: usize) {
         let now = self.now;
         let node = &mut self.nodes[at];
@@ -201,19 +210,19 @@ impl Simulation {
         node.fetches.retain(|fetch| fetch.group != PARENT);
         node.waiting.retain(|waiting| waiting.group != PARENT);
         replicas.remove(PARENT);
-        let records = vec![(PARENT, Record::Remove)];
+        let records = vec![(PARENT, LogRecord::Remove)];
         let _ = node.disk.write(LogBatch { records }, Durability::Synced);
         if !node.open_parts() {
             self.crash(at);
         }
     }
 
-    /// Everybody knows of the parts.
+    /// Returns whether all nodes know the children.
     pub fn is_split_everywhere(&self) -> bool {
         self.splitting.named && self.nodes.iter().all(|node| node.knows_parts)
     }
 
-    /// What was acknowledged before the split is in both parts.
+    /// Checks that what was acknowledged before the split is in both children.
     pub fn check_parts(&self) -> Result<(), String> {
         let told = self.acknowledged.range((PARENT, 0)..=(PARENT, u64::MAX));
         for (part, node) in PARTS
