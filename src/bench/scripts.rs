@@ -72,7 +72,7 @@ impl Script for PointReads {
             let request = CosmosRequest::item(&self.link, read.number);
             let headers = self.headers.iter();
             let request = headers.fold(request, |request, (name, value)| {
-                request.header(*name, value.as_str())
+                request.header(name, value.as_str())
             });
             read.bytes.clear();
             request.write(&mut read.bytes, &self.signer, second);
