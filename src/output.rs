@@ -1,6 +1,6 @@
 //! Standard output and standard error, whose reader may be gone: `bolide cluster status | head -1`.
 //!
-//! The macros take the place of the standard ones in this crate, which panic when a pipe is closed. What
+//! The macros replace the standard ones in this crate, which panic when a pipe is closed. What
 //! cannot be shown is dropped, and the work goes on.
 
 macro_rules! print {

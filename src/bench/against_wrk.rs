@@ -6,79 +6,65 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::measure::median;
-use super::node::Bench;
+use super::measure::Spread;
+use super::node::Launcher;
 use super::options::DriverBench;
 use super::process::find_binary;
-use super::report::{Bar, Report, Unit};
-use super::request::{ItemRead, container_link};
+use super::report::Unit::{PerSecond, Share};
+use super::report::{CaseReport, Report};
+use super::request::{CosmosRequest, container_link};
 use super::run::peak_of_reads;
-use crate::client::unix_seconds;
 use crate::model::error::{Error, Result};
 
-const CASE: &str = "driver";
 const THREADS: &str = "2";
 
 /// Rounds of the three alternate, so that noise hits all alike.
 pub async fn run(options: &DriverBench, report: &RefCell<Report>) -> Result<()> {
     let Some(wrk) = find_binary("wrk", &[]) else {
         return Err(Error::bad_request(
-            "wrk is not installed: it is what the driver is measured against (Debian's package 'wrk')",
+            "wrk is not installed: it is what the driver is measured against \
+             (Debian's package 'wrk')",
         ));
     };
-    let bench = Bench::new(None)?;
-    let yardstick = bench.start_yardstick().await?;
-    let url = format!("http://127.0.0.1:{}", yardstick.port);
+    let bench = Launcher::new(None)?;
+    let baseline = bench.start_baseline().await?;
+    let url = format!("http://127.0.0.1:{}", baseline.port);
     let length = Duration::from_secs(u64::from(options.seconds));
     let (path, headers) = same_request(&bench);
     let (mut plain, mut same, mut own) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..options.rounds {
         plain.push(rate_of_wrk(&wrk, options, &format!("{url}/"), &[]).await?);
-        own.push(peak_of_reads(yardstick.port, options.connections, length).await?);
+        own.push(peak_of_reads(baseline.port, options.connections, length).await?);
         same.push(rate_of_wrk(&wrk, options, &format!("{url}{path}"), &headers).await?);
     }
-    let add = |figure: &str, value, unit, bar| {
-        report.borrow_mut().add(CASE, figure, value, unit, bar);
-    };
+    let case = CaseReport::new("driver", report);
     for (name, rates) in [
         ("wrk", &plain),
         ("wrk, with requests as long as the driver's", &same),
         ("driver", &own),
     ] {
-        let rate = median(&mut rates.clone());
-        add(&format!("{name}, rate"), rate, Unit::PerSecond, Bar::None);
+        let rate = Spread::of(rates).median;
+        case.show(format!("{name}, rate"), rate, PerSecond);
     }
-    for (name, rates, bar) in [
-        ("rate, of wrk's", &plain, Bar::AtLeast(0.8)),
-        ("rate, of wrk's with requests as long", &same, Bar::None),
+    for (name, rates, at_least) in [
+        ("rate, of wrk's", &plain, Some(0.8)),
+        ("rate, of wrk's with requests as long", &same, None),
     ] {
-        let mut ratios: Vec<f64> = own.iter().zip(rates).map(|(own, wrk)| own / wrk).collect();
-        add(name, median(&mut ratios), Unit::Share, bar);
-        // Sorted by now.
-        for (round, ratio) in [("lowest", ratios.first()), ("highest", ratios.last())] {
-            let figure = format!("{name}, {round} round");
-            add(
-                &figure,
-                ratio.copied().unwrap_or(f64::NAN),
-                Unit::Share,
-                Bar::None,
-            );
-        }
+        let ratios: Vec<f64> = own.iter().zip(rates).map(|(own, wrk)| own / wrk).collect();
+        case.ratios(name, &ratios, Share, at_least);
     }
     Ok(())
 }
 
 /// The path and the headers of a signed read.
-fn same_request(bench: &Bench) -> (String, Vec<String>) {
-    let read = ItemRead::new(&container_link("ycsb-c-00000000"), 0_u64);
-    let mut bytes = Vec::new();
-    read.request()
-        .write(&mut bytes, &bench.signer, unix_seconds());
+fn same_request(bench: &Launcher) -> (String, Vec<String>) {
+    let read = CosmosRequest::item(&container_link("ycsb-c-00000000"), 0_u64);
+    let bytes = read.bytes(&bench.signer);
     let text = String::from_utf8_lossy(&bytes);
     let lines = text.lines().skip(1);
     let headers = lines.filter(|line| !line.is_empty() && !line.starts_with("host:"));
     let headers = headers.map(str::to_owned).collect();
-    (read.request().path.to_owned(), headers)
+    (read.path().to_owned(), headers)
 }
 
 async fn rate_of_wrk(

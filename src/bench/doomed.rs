@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::connection::Answer;
 use super::item::{BATCH_ITEMS, Random};
-use super::load::Script;
-use super::report::Bar;
-use super::request::{ItemRead, container_link};
+use super::load::{Script, Scripts, scripts};
+use super::report::CaseReport;
+use super::report::Unit::Count;
+use super::request::{CosmosRequest, container_link};
 use super::scripts::Cargo;
+use crate::client::connection::RawAnswer;
 use crate::client::{Signer, unix_seconds};
 
 /// What the readers saw.
@@ -22,29 +23,26 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Figure, value and bar of each.
-    pub fn rows(&self) -> [(&'static str, u64, Bar); 5] {
-        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let none = Bar::AtMost(0.0);
-        [
-            (
-                "reads that found a doomed item alive",
-                get(&self.alive),
-                Bar::None,
-            ),
-            ("reads that found one gone", get(&self.gone), Bar::None),
-            (
-                "reads that saw one after its second",
-                get(&self.seen_after),
-                none,
-            ),
+    /// Adds them to a case. Reads that contradict the second of an item must not be there.
+    pub fn report(&self, case: CaseReport<'_>) {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
+        let shown = [
+            ("reads that found a doomed item alive", &self.alive),
+            ("reads that found one gone", &self.gone),
+        ];
+        for (figure, count) in shown {
+            case.show(figure, get(count), Count);
+        }
+        for (figure, count) in [
+            ("reads that saw one after its second", &self.seen_after),
             (
                 "reads that missed one before its second",
-                get(&self.missed_before),
-                none,
+                &self.missed_before,
             ),
-            ("other answers to these reads", get(&self.unexpected), none),
-        ]
+            ("other answers to these reads", &self.unexpected),
+        ] {
+            case.at_most(figure, get(count), Count, 0.0);
+        }
     }
 }
 
@@ -67,24 +65,21 @@ impl Doomed {
         cargo: &Arc<Cargo>,
         findings: &Arc<Findings>,
         connections: u32,
-    ) -> Vec<Box<dyn Script>> {
-        let script = |connection: u32| {
-            Box::new(Self {
-                signer: signer.clone(),
-                link: container_link(cargo.container),
-                cargo: Arc::clone(cargo),
-                findings: Arc::clone(findings),
-                random: Random::new(u64::from(connection)),
-                batch: 0,
-                sent_second: 0,
-                request: Vec::new(),
-            }) as Box<dyn Script>
-        };
-        (0..connections).map(script).collect()
+    ) -> Scripts {
+        scripts(0..connections, |connection| Self {
+            signer: signer.clone(),
+            link: container_link(cargo.container),
+            cargo: Arc::clone(cargo),
+            findings: Arc::clone(findings),
+            random: Random::new(u64::from(connection)),
+            batch: 0,
+            sent_second: 0,
+            request: Vec::new(),
+        })
     }
 
     /// The counter that an answer belongs to. `answered` is the second in which it came.
-    fn judge(&self, answer: Answer<'_>, answered: u64) -> &AtomicU64 {
+    fn judge(&self, answer: RawAnswer<'_>, answered: u64) -> &AtomicU64 {
         let findings = &self.findings;
         let bounds = self.cargo.bounds().get(self.batch as usize);
         match answer.status {
@@ -95,7 +90,9 @@ impl Doomed {
                 None => &findings.unexpected,
             },
             404 => match bounds {
-                Some(bounds) if answered < bounds.earliest() => &findings.missed_before,
+                Some(bounds) if answered < bounds.earliest.load(Ordering::Relaxed) => {
+                    &findings.missed_before
+                }
                 _ => &findings.gone,
             },
             _ => &findings.unexpected,
@@ -108,15 +105,17 @@ impl Script for Doomed {
         self.batch = self.random.below(self.cargo.batches);
         let number =
             self.cargo.first_item + self.batch * BATCH_ITEMS + self.random.below(BATCH_ITEMS);
-        let read = ItemRead::new(&self.link, number);
         self.sent_second = unix_seconds();
         self.request.clear();
-        read.request()
-            .write(&mut self.request, &self.signer, self.sent_second);
+        CosmosRequest::item(&self.link, number).write(
+            &mut self.request,
+            &self.signer,
+            self.sent_second,
+        );
         Some(&self.request)
     }
 
-    fn accepts(&mut self, answer: Answer<'_>) -> bool {
+    fn accepts(&mut self, answer: RawAnswer<'_>) -> bool {
         let counter = self.judge(answer, unix_seconds());
         counter.fetch_add(1, Ordering::Relaxed);
         true
@@ -138,7 +137,7 @@ mod tests {
     #[test]
     fn answers_are_judged_by_the_second_of_the_item() {
         let bounds = DueBounds::default();
-        bounds.set_earliest(110);
+        bounds.earliest.store(110, Ordering::Relaxed);
         let due = Due::At {
             second: 110,
             spread_seconds: 1,
@@ -168,10 +167,10 @@ mod tests {
         ];
         for (sent, answered, status, body, expected) in table {
             doomed.sent_second = sent;
-            let answer = Answer {
+            let answer = RawAnswer {
                 status,
                 body,
-                ..Answer::default()
+                ..RawAnswer::default()
             };
             let counter = doomed.judge(answer, answered);
             assert!(

@@ -41,6 +41,11 @@ impl Histogram {
         Duration::from_nanos(self.0.value_at_quantile(share))
     }
 
+    /// The same in microseconds.
+    pub fn micros(&self, share: f64) -> f64 {
+        self.quantile(share).as_secs_f64() * 1e6
+    }
+
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.0.max())
     }

@@ -1,4 +1,5 @@
-//! The items that are written. Those of 1 KB do not compress to nothing; those that are queried have properties to ask for.
+//! The items that are written. Those of 1 KB do not compress to nothing; those that are queried
+//! have properties to ask for.
 
 use std::io::Write as _;
 use std::sync::{Arc, LazyLock};
@@ -91,13 +92,13 @@ pub fn push_id(target: &mut String, number: u64) {
 
 /// Appends the number with at least so many digits.
 fn push_digits(target: &mut String, number: u64, least: u32) {
-    let mut place = 10_u64.pow(least - 1);
-    while number / place >= 10 {
-        place *= 10;
+    let mut power = 10_u64.pow(least - 1);
+    while number / power >= 10 {
+        power *= 10;
     }
-    while place > 0 {
-        target.push(char::from(b'0' + (number / place % 10) as u8));
-        place /= 10;
+    while power > 0 {
+        target.push(char::from(b'0' + (number / power % 10) as u8));
+        power /= 10;
     }
 }
 
@@ -124,8 +125,8 @@ pub fn push_partition_key(target: &mut String, number: u64) {
 pub enum Look {
     /// One long text: [`ITEM_BYTES`] in all.
     Payload,
-    /// A few properties to ask for, in a container of so many items: `group` is shared by ten items, `rank` and `score` are
-    /// different numbers from 0 on, the same number twice.
+    /// A few properties to ask for, in a container of so many items: `group` is shared by ten
+    /// items, `rank` and `score` are different numbers from 0 on, the same number twice.
     Simple { items: u32 },
     /// Twenty properties.
     Wide,
@@ -216,13 +217,13 @@ pub fn write(
     random: &mut Random,
 ) {
     let start = begin(target, id, partition_key, ttl);
-    let place = random.below((NOISE_BYTES - ITEM_BYTES) as u32) as usize;
-    end(target, start, ITEM_BYTES, place);
+    let offset = random.below((NOISE_BYTES - ITEM_BYTES) as u32) as usize;
+    end(target, start, ITEM_BYTES, offset);
 }
 
 /// An item of which the driver knows what it must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownItem {
     /// Which item.
     pub number: u64,
     /// Which of its writes.
@@ -232,22 +233,22 @@ pub struct Known {
     pub bytes: usize,
 }
 
-impl Known {
+impl KnownItem {
     pub fn write(&self, target: &mut Vec<u8>) {
         let key = partition_key(self.number);
         let start = begin(target, &id(self.number), &key, self.ttl);
         let _ = write!(target, r#""version":{},"#, self.version);
-        end(target, start, self.bytes, self.place());
+        end(target, start, self.bytes, self.noise_offset());
     }
 
     /// Whether a payload is the one that was written, whole.
     pub fn has_payload(&self, payload: &[u8]) -> bool {
-        let place = self.place();
-        !payload.is_empty() && NOISE.get(place..place + payload.len()) == Some(payload)
+        let start = self.noise_offset();
+        !payload.is_empty() && NOISE.get(start..start + payload.len()) == Some(payload)
     }
 
-    /// Where its payload is taken from: another place for each version of each item.
-    fn place(&self) -> usize {
+    /// Returns where in the noise its payload begins: differs between versions and items.
+    fn noise_offset(&self) -> usize {
         let mut random = Random::new(self.number << 32 ^ u64::from(self.version));
         random.below((NOISE_BYTES - ITEM_BYTES_MAX) as u32) as usize
     }
@@ -264,11 +265,11 @@ fn begin(target: &mut Vec<u8>, id: &str, partition_key: &str, ttl: Option<u64>) 
     start
 }
 
-/// Appends a payload from this place of the noise that makes the item as long as it should be.
-fn end(target: &mut Vec<u8>, start: usize, bytes: usize, place: usize) {
+/// Appends a payload from this offset of the noise that makes the item as long as it should be.
+fn end(target: &mut Vec<u8>, start: usize, bytes: usize, offset: usize) {
     target.extend_from_slice(br#""payload":""#);
     let room = bytes.saturating_sub(target.len() - start + 2);
-    target.extend_from_slice(NOISE.get(place..place + room).unwrap_or_default());
+    target.extend_from_slice(NOISE.get(offset..offset + room).unwrap_or_default());
     target.extend_from_slice(br#""}"#);
 }
 
@@ -347,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_known_item_is_recognised_by_its_payload() {
-        let known = Known {
+        let known = KnownItem {
             number: 12_345,
             version: 3,
             ttl: Some(5),
@@ -361,7 +362,7 @@ mod tests {
         assert_eq!(item["version"], 3);
         let payload = item["payload"].as_str().unwrap().as_bytes();
         assert!(known.has_payload(payload));
-        let other = Known {
+        let other = KnownItem {
             version: 4,
             ..known
         };

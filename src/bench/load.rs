@@ -16,20 +16,20 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-use super::connection::{Answer, Connection};
-use super::endpoint::Endpoint;
 use super::histogram::Histogram;
 use super::pace::{Alarm, Pace};
+use crate::client::connection::{Connection, RawAnswer};
+use crate::client::endpoint::Endpoint;
 use crate::model::error::{Error, Result};
 
 /// Phases of a load: warm-up and up to this many less one that are looked at.
 const PHASES_MAX: usize = 4;
 /// How long the connections may take to end after they were told to.
-const END_SECONDS_MAX: u64 = 30;
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a load that should end is looked at.
-const END_POLL: Duration = Duration::from_millis(2);
+const END_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How long a server may take to answer; then the connection is given up.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a connection waits before it is opened again after it broke.
 const REOPEN_PAUSE: Duration = Duration::from_millis(50);
 /// The longest wait for a turn without a look at whether the load should end.
@@ -44,7 +44,7 @@ pub trait Script: Send {
     /// The next request; `None` ends the connection.
     fn next(&mut self) -> Option<&[u8]>;
     /// Whether the answer to the last request is the one that has to come.
-    fn accepts(&mut self, answer: Answer<'_>) -> bool;
+    fn accepts(&mut self, answer: RawAnswer<'_>) -> bool;
     /// Which of the load's operations the last request belongs to.
     fn operation(&self) -> usize {
         0
@@ -63,12 +63,26 @@ pub trait Script: Send {
     }
 }
 
+/// One script for each connection of a load.
+pub type Scripts = Vec<Box<dyn Script>>;
+
+/// Makes a script for each of these.
+pub fn scripts<T, S: Script + 'static>(
+    of: impl IntoIterator<Item = T>,
+    mut script: impl FnMut(T) -> S,
+) -> Scripts {
+    let boxed = of
+        .into_iter()
+        .map(|one| Box::new(script(one)) as Box<dyn Script>);
+    boxed.collect()
+}
+
 /// What a load consists of.
-pub struct Plan {
+pub struct LoadPlan {
     /// The connections are spread over them in turn.
     pub endpoints: Vec<Endpoint>,
     /// One for each connection.
-    pub scripts: Vec<Box<dyn Script>>,
+    pub scripts: Scripts,
     pub pace: Pace,
     /// How many operations the scripts tell apart.
     pub operations: usize,
@@ -76,14 +90,14 @@ pub struct Plan {
 
 /// What happened in one phase.
 #[derive(Clone, Default)]
-pub struct Tally {
+pub struct LoadTally {
     pub operations: u64,
     pub latency: Histogram,
     /// Answers that were not accepted, by status.
     pub unexpected: BTreeMap<u16, u64>,
 }
 
-impl Tally {
+impl LoadTally {
     pub fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.latency.add(&other.latency);
@@ -116,7 +130,7 @@ struct Control {
 }
 
 /// Tallies by phase and operation.
-type Tallies = Vec<Vec<Tally>>;
+type Tallies = Vec<Vec<LoadTally>>;
 
 struct Driver {
     /// Only its own thread takes the lock while the load runs, but for a glance now and then.
@@ -137,10 +151,10 @@ impl Drop for Load {
 }
 
 impl Load {
-    /// Starts one connection for each script to a server of this machine, in a closed loop.
-    pub fn start(port: u16, scripts: Vec<Box<dyn Script>>) -> Result<Self> {
-        Self::start_plan(Plan {
-            endpoints: vec![Endpoint::local(port)],
+    /// Starts a closed loop of one kind of operation: one connection for each script.
+    pub fn closed(endpoints: Vec<Endpoint>, scripts: Scripts) -> Result<Self> {
+        Self::start(LoadPlan {
+            endpoints,
             scripts,
             pace: Pace::AnswerByAnswer,
             operations: 1,
@@ -148,7 +162,7 @@ impl Load {
     }
 
     /// Starts a load on as many threads as there are cores.
-    pub fn start_plan(plan: Plan) -> Result<Self> {
+    pub fn start(plan: LoadPlan) -> Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = cores.min(plan.scripts.len()).max(1);
         let mut shares: Vec<Vec<Lane>> = (0..threads).map(|_| Vec::new()).collect();
@@ -165,7 +179,7 @@ impl Load {
         }
         let control = Arc::new(Control::default());
         let drivers = shares.into_iter().map(|share| {
-            let phase = vec![Tally::default(); plan.operations];
+            let phase = vec![LoadTally::default(); plan.operations];
             let tallies = Arc::new(Mutex::new(vec![phase; PHASES_MAX]));
             let (control, shared) = (Arc::clone(&control), Arc::clone(&tallies));
             let thread = std::thread::Builder::new()
@@ -195,16 +209,16 @@ impl Load {
     }
 
     /// Takes out what happened in this phase since the last time, by operation.
-    pub fn take(&self, phase: usize) -> Vec<Tally> {
-        let mut sums: Vec<Tally> = Vec::new();
+    pub fn take(&self, phase: usize) -> Vec<LoadTally> {
+        let mut sums: Vec<LoadTally> = Vec::new();
         for driver in &self.drivers {
             let mut tallies = locked(&driver.tallies);
             let Some(phase) = tallies.get_mut(phase) else {
                 continue;
             };
-            let taken = std::mem::replace(phase, vec![Tally::default(); phase.len()]);
+            let taken = std::mem::replace(phase, vec![LoadTally::default(); phase.len()]);
             drop(tallies);
-            sums.resize(taken.len(), Tally::default());
+            sums.resize(taken.len(), LoadTally::default());
             for (sum, tally) in sums.iter_mut().zip(&taken) {
                 sum.add(tally);
             }
@@ -220,7 +234,7 @@ impl Load {
     }
 
     /// Ends all connections after their current request; what happened, by phase.
-    pub async fn stop(self) -> Result<Vec<Tally>> {
+    pub async fn stop(self) -> Result<Vec<LoadTally>> {
         self.halt().await?;
         self.finish()
     }
@@ -228,43 +242,43 @@ impl Load {
     /// Ends all connections after their current request. What happened can still be taken.
     pub async fn halt(&self) -> Result<()> {
         self.control.stop.store(true, Ordering::Relaxed);
-        let until = Instant::now() + Duration::from_secs(END_SECONDS_MAX);
-        while !self
-            .drivers
-            .iter()
-            .all(|driver| driver.thread.is_finished())
-        {
-            if Instant::now() > until {
-                return Err(Error::unavailable(format!(
-                    "the server left a request unanswered for {END_SECONDS_MAX} s"
-                )));
+        self.wait(END_TIMEOUT, "the server left a request unanswered for")
+            .await
+    }
+
+    /// Waits until all scripts have ended; fails if that takes longer than `timeout`.
+    pub async fn ended(self, timeout: Duration) -> Result<Vec<LoadTally>> {
+        self.wait(timeout, "the server did not take the load within")
+            .await?;
+        self.finish()
+    }
+
+    /// The same for scripts whose every answer has to be accepted.
+    pub async fn accepted(self, timeout: Duration, server: &str) -> Result<()> {
+        let tallies = self.ended(timeout).await?;
+        match tallies.iter().flat_map(|tally| &tally.unexpected).next() {
+            None => Ok(()),
+            Some((status, _)) => Err(Error::unavailable(format!(
+                "{server} refused a request of the load with status {status}"
+            ))),
+        }
+    }
+
+    async fn wait(&self, timeout: Duration, failure: &str) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        let is_over = |driver: &Driver| driver.thread.is_finished();
+        while !self.drivers.iter().all(is_over) {
+            if Instant::now() > deadline {
+                let seconds = timeout.as_secs();
+                return Err(Error::unavailable(format!("{failure} {seconds} s")));
             }
-            tokio::time::sleep(END_POLL).await;
+            tokio::time::sleep(END_POLL_INTERVAL).await;
         }
         Ok(())
     }
 
-    /// Waits until all scripts have ended; fails if that takes longer than `limit`.
-    pub async fn ended(self, limit: Duration) -> Result<Vec<Tally>> {
-        let until = Instant::now() + limit;
-        while !self
-            .drivers
-            .iter()
-            .all(|driver| driver.thread.is_finished())
-        {
-            if Instant::now() > until {
-                return Err(Error::unavailable(format!(
-                    "the server did not take the load within {} s",
-                    limit.as_secs()
-                )));
-            }
-            tokio::time::sleep(END_POLL).await;
-        }
-        self.finish()
-    }
-
-    fn finish(mut self) -> Result<Vec<Tally>> {
-        let mut sums = vec![Tally::default(); PHASES_MAX];
+    fn finish(mut self) -> Result<Vec<LoadTally>> {
+        let mut sums = vec![LoadTally::default(); PHASES_MAX];
         for driver in self.drivers.drain(..) {
             match driver.thread.join() {
                 Ok(Ok(())) => {}
@@ -318,7 +332,7 @@ fn drive(
 impl Lane {
     async fn follow(mut self, control: &Control, tallies: &Mutex<Tallies>) -> io::Result<()> {
         let mut alarm = Alarm::new()?;
-        let mut patience = pin!(tokio::time::sleep(ANSWER_WITHIN));
+        let mut timeout = pin!(tokio::time::sleep(ANSWER_TIMEOUT));
         let mut connection = Some(Connection::open_to(&self.endpoint).await?);
         while let Some(due) = turn(&self.pace, &mut alarm, control).await? {
             let status = loop {
@@ -329,8 +343,7 @@ impl Lane {
                     behind_the_others().await;
                 }
                 let server = (&mut connection, &self.endpoint);
-                let outcome = exchange(server, request, patience.as_mut()).await;
-                let status = match outcome {
+                let status = match exchange(server, request, timeout.as_mut()).await {
                     Ok(answer) => {
                         let status = answer.status;
                         (!self.script.accepts(answer)).then_some(status)
@@ -416,9 +429,9 @@ async fn behind_the_others() {
 async fn exchange<'c>(
     (connection, endpoint): (&'c mut Option<Connection>, &Endpoint),
     request: &[u8],
-    patience: Pin<&mut Sleep>,
-) -> io::Result<Answer<'c>> {
-    let until = tokio::time::Instant::now() + ANSWER_WITHIN;
+    timeout: Pin<&mut Sleep>,
+) -> io::Result<RawAnswer<'c>> {
+    let until = tokio::time::Instant::now() + ANSWER_TIMEOUT;
     let answered = async {
         let connection = match connection {
             Some(connection) => connection,
@@ -429,7 +442,7 @@ async fn exchange<'c>(
     tokio::select! {
         biased;
         answer = answered => answer,
-        () = reached(patience, until) => Err(io::ErrorKind::TimedOut.into()),
+        () = reached(timeout, until) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 

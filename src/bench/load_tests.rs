@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::connection::Answer;
-use super::endpoint::Endpoint;
-use super::load::{Load, NO_ANSWER, Plan, Script, Tally};
+use super::load::{Load, LoadPlan, LoadTally, NO_ANSWER, Script};
 use super::pace::Pace;
+use crate::client::connection::RawAnswer;
+use crate::client::endpoint::Endpoint;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 
@@ -22,7 +22,7 @@ impl Script for Ask {
         Some(b"GET / HTTP/1.1\r\n\r\n")
     }
 
-    fn accepts(&mut self, answer: Answer<'_>) -> bool {
+    fn accepts(&mut self, answer: RawAnswer<'_>) -> bool {
         answer.status == 200
     }
 
@@ -52,7 +52,7 @@ fn server(serve: impl Fn(u32, &mut TcpStream) -> bool + Send + 'static) -> Endpo
 }
 
 fn start(endpoint: Endpoint, pace: Pace, is_patient: bool) -> Load {
-    Load::start_plan(Plan {
+    Load::start(LoadPlan {
         endpoints: vec![endpoint],
         scripts: vec![Box::new(Ask { is_patient })],
         pace,
@@ -68,7 +68,7 @@ async fn until(condition: impl Fn() -> bool) {
 }
 
 /// A load against a server that stalls once, until 100 operations are overdue.
-async fn stalled(pace: Pace) -> (Tally, Duration) {
+async fn stalled(pace: Pace) -> (LoadTally, Duration) {
     let (is_stalled, is_released) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicBool::new(false)),
@@ -85,11 +85,11 @@ async fn stalled(pace: Pace) -> (Tally, Duration) {
             stream.write_all(ANSWER).is_ok()
         })
     };
-    let yardstick = Pace::new(Some(1_000.0));
+    let reference = Pace::new(Some(1_000.0));
     let load = start(endpoint, pace.clone(), false);
     until(|| is_stalled.load(Ordering::Acquire)).await;
     let begun = Instant::now();
-    let overdue = || match (&pace, &yardstick) {
+    let overdue = || match (&pace, &reference) {
         (Pace::Scheduled(schedule), _) | (_, Pace::Scheduled(schedule)) => {
             schedule.unsent(Instant::now()) >= 100
         }
@@ -103,7 +103,7 @@ async fn stalled(pace: Pace) -> (Tally, Duration) {
     (tally, stall)
 }
 
-fn slow(tally: &Tally, stall: Duration) -> u64 {
+fn slow(tally: &LoadTally, stall: Duration) -> u64 {
     let half = stall.as_nanos() as u64 / 2;
     tally.latency.counts().count_between(half, u64::MAX)
 }
@@ -144,10 +144,10 @@ async fn a_script_that_needs_every_answer_ends_the_load_with_the_reason() {
 
 #[test]
 fn what_the_server_does_not_offer_is_no_error() {
-    let tally = Tally {
+    let tally = LoadTally {
         operations: 10,
         unexpected: [(503, 2), (501, 3), (NO_ANSWER, 1)].into(),
-        ..Tally::default()
+        ..LoadTally::default()
     };
     assert_eq!(
         tally.errors().collect::<Vec<_>>(),

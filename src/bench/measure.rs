@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::endpoint::Endpoint;
-use super::load::{Load, Plan, Script, Tally};
-use super::pace::Pace;
-use super::process::{Server, machine_cpu, own_cpu};
+use super::load::{Load, LoadTally, Script};
+use super::process::{ServerProcess, machine_cpu, own_cpu};
+use crate::client::endpoint::Endpoint;
 use crate::model::error::{Error, Result};
 
 /// Share of a measurement's length that warms up before it.
@@ -13,8 +12,8 @@ const WARM_UP_SHARE: f64 = 0.2;
 /// How long a measurement may go on to reach its number of operations.
 const LENGTH_SECONDS_MAX: u64 = 120;
 /// How often the number of operations is looked at.
-const POLL: Duration = Duration::from_millis(20);
-/// Phase of the operations that count; 0 is the warm-up, 2 what is still under way.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Phase of the operations that count; 0 is the warm-up, 2 what is still in flight.
 const MEASURED: usize = 1;
 
 /// How long a measurement goes on: both have to be reached.
@@ -27,7 +26,7 @@ pub struct Extent {
 /// What was measured, in one round or in several.
 #[derive(Clone, Default)]
 pub struct Measured {
-    pub tally: Tally,
+    pub tally: LoadTally,
     pub elapsed: Duration,
     /// User and system time of the server meanwhile.
     pub cpu: Duration,
@@ -45,7 +44,7 @@ impl Measured {
     }
 
     pub fn latency_micros(&self, share: f64) -> f64 {
-        self.tally.latency.quantile(share).as_secs_f64() * 1e6
+        self.tally.latency.micros(share)
     }
 
     pub fn add(&mut self, round: &Self) {
@@ -64,7 +63,7 @@ impl Measured {
 
 /// Runs one connection for each script until the extent is reached.
 pub async fn measure(
-    server: &Server,
+    server: &ServerProcess,
     scripts: Vec<Box<dyn Script>>,
     extent: Extent,
 ) -> Result<Measured> {
@@ -73,7 +72,7 @@ pub async fn measure(
 
 /// The same with the connections spread over several servers, which are taken as one.
 pub async fn measure_all(
-    servers: &[&Server],
+    servers: &[&ServerProcess],
     scripts: Vec<Box<dyn Script>>,
     extent: Extent,
 ) -> Result<Measured> {
@@ -82,19 +81,14 @@ pub async fn measure_all(
         times.sum::<Result<Duration>>()
     };
     let endpoints = servers.iter().map(|server| Endpoint::local(server.port));
-    let load = Load::start_plan(Plan {
-        endpoints: endpoints.collect(),
-        scripts,
-        pace: Pace::AnswerByAnswer,
-        operations: 1,
-    })?;
+    let load = Load::closed(endpoints.collect(), scripts)?;
     tokio::time::sleep(extent.length.mul_f64(WARM_UP_SHARE)).await;
     let cpu_before = cpu_of_all()?;
     let (own_before, all_before) = (own_cpu(), machine_cpu());
     let begun = Instant::now();
     load.enter_phase(MEASURED);
     loop {
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let elapsed = begun.elapsed();
         let enough = elapsed >= extent.length && load.operations(MEASURED) >= extent.operations_min;
         if enough || load.has_ended() || elapsed.as_secs() >= LENGTH_SECONDS_MAX {
@@ -123,40 +117,55 @@ pub async fn measure_all(
 pub struct Compared {
     pub base: Measured,
     pub subject: Measured,
-    rate_ratios: Vec<f64>,
+    /// The subject's rate in that of the base, for each round.
+    pub rate_ratios: Vec<f64>,
 }
 
 impl Compared {
+    /// Measures base and subject so often; `round` is given its number.
+    pub async fn rounds(
+        rounds: u32,
+        mut round: impl AsyncFnMut(u32) -> Result<(Measured, Measured)>,
+    ) -> Result<Self> {
+        let mut compared = Self::default();
+        for number in 0..rounds {
+            let (base, subject) = round(number).await?;
+            compared.add(&base, &subject);
+        }
+        Ok(compared)
+    }
+
     pub fn add(&mut self, base: &Measured, subject: &Measured) {
         self.base.add(base);
         self.subject.add(subject);
         self.rate_ratios.push(subject.rate() / base.rate());
     }
 
-    /// CPU time per operation of the subject, in those of the base.
+    /// Returns the CPU time per operation of the subject, in those of the base.
     pub fn cpu_ratio(&self) -> f64 {
         self.subject.cpu_micros() / self.base.cpu_micros()
     }
-
-    /// The subject's rate in that of the base: the median of the rounds, which one disturbed
-    /// round does not move.
-    pub fn rate_ratio(&self) -> f64 {
-        median(&mut self.rate_ratios.clone())
-    }
-
-    /// The lowest and the highest of the rounds.
-    pub fn rate_ratio_range(&self) -> (f64, f64) {
-        let ratios = self.rate_ratios.iter().copied();
-        ratios.fold((f64::INFINITY, 0.0), |(low, high), ratio| {
-            (low.min(ratio), high.max(ratio))
-        })
-    }
 }
 
-/// The middle value; not a number if there is none.
-pub fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+/// Some values in short: one disturbed round does not move the median.
+pub struct Spread {
+    pub median: f64,
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Spread {
+    /// Returns numbers that are none if there is no value.
+    pub fn of(values: &[f64]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
+        Self {
+            median: at(sorted.len() / 2),
+            low: at(0),
+            high: sorted.last().copied().unwrap_or(f64::NAN),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -164,9 +173,9 @@ mod tests {
     use super::*;
 
     fn measured(operations: u64, elapsed: u64, cpu: u64) -> Measured {
-        let tally = Tally {
+        let tally = LoadTally {
             operations,
-            ..Tally::default()
+            ..LoadTally::default()
         };
         let (elapsed, cpu) = (Duration::from_secs(elapsed), Duration::from_secs(cpu));
         Measured {
@@ -183,10 +192,10 @@ mod tests {
         for subject in [50, 1, 60] {
             compared.add(&measured(100, 1, 1), &measured(subject, 1, 2));
         }
-        assert_eq!(compared.rate_ratio(), 0.5);
-        assert_eq!(compared.rate_ratio_range(), (0.01, 0.6));
+        let ratios = Spread::of(&compared.rate_ratios);
+        assert_eq!((ratios.median, ratios.low, ratios.high), (0.5, 0.01, 0.6));
         let cpu = (6.0 / 111.0) / (3.0 / 300.0);
         assert!((compared.cpu_ratio() - cpu).abs() < 1e-9);
-        assert!(Compared::default().rate_ratio().is_nan());
+        assert!(Spread::of(&[]).median.is_nan());
     }
 }

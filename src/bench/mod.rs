@@ -1,9 +1,9 @@
 //! The load driver: measures a node the way its users load it.
 //!
-//! `bolide bench node` starts its own servers as processes of their own (a node, and a yardstick
+//! `bolide bench node` starts its own servers as processes of their own (a node, and a baseline
 //! that answers a constant from the same HTTP server), loads them over raw keep-alive connections
-//! from this process, and prints what it measured beside the bar that it has to meet. A figure
-//! that depends on the machine is given as a ratio to the yardstick of the same run.
+//! from this process, and prints what it measured beside the target that it has to meet. A figure
+//! that depends on the machine is given as a ratio to the baseline of the same run.
 //!
 //! `bolide bench cluster` does the same for a cluster of three nodes, and `bolide bench driver` for
 //! the driver itself.
@@ -13,13 +13,13 @@
 
 mod account;
 mod against_wrk;
+mod baseline;
 mod cases;
 mod check;
 mod cluster;
 mod compare;
-mod connection;
+mod context;
 mod doomed;
-mod endpoint;
 mod histogram;
 mod item;
 mod load;
@@ -36,9 +36,7 @@ mod report;
 mod request;
 mod run;
 mod scripts;
-mod wire;
 mod workload;
-mod yardstick;
 
 pub use options::{BenchTask, CaseName, NodeBench, RunBench};
 
@@ -48,18 +46,18 @@ use std::path::Path;
 use crate::model::error::{Error, Result};
 use report::Report;
 
-/// Runs one task of the driver to its end. A missed bar is a result, not an error; what is false
+/// Runs one task of the driver to its end. A missed target is a result, not an error; what is false
 /// is whether the server answered rightly.
 pub fn run(task: &BenchTask) -> Result<bool> {
     match task {
         BenchTask::Run(options) => return run::run(options),
         BenchTask::Compare(options) => compare::run(options)?,
         BenchTask::List => print!("{}", workload::list()?),
-        BenchTask::Yardstick(yardstick) => yardstick::serve(yardstick.port)?,
-        BenchTask::Node(options) => measured(options.json.as_deref(), async |report| {
+        BenchTask::Baseline(server) => baseline::serve(server.port)?,
+        BenchTask::Node(options) => measured(options.servers.json.as_deref(), async |report| {
             cases::run(options, report).await
         })?,
-        BenchTask::Cluster(options) => measured(options.json.as_deref(), async |report| {
+        BenchTask::Cluster(options) => measured(options.servers.json.as_deref(), async |report| {
             cluster::run(options, report).await
         })?,
         BenchTask::Driver(options) => measured(options.json.as_deref(), async |report| {
@@ -75,24 +73,29 @@ fn measured(
     work: impl AsyncFnOnce(&RefCell<Report>) -> Result<()>,
 ) -> Result<()> {
     // Before the work, not after it, a file that cannot be written is found.
-    if let Some(path) = json {
-        write_file(path, "")?;
-    }
-    let runtime = event_loop()?;
+    show(json, "", "")?;
     let report = RefCell::new(Report::default());
-    // Dropping the cases stops the servers and removes their folders, on Ctrl-C too.
-    let outcome = runtime.block_on(async {
+    let outcome = until_interrupted(work(&report));
+    let report = report.into_inner();
+    show(json, &report.table(), &report.json())?;
+    outcome
+}
+
+/// Works to the end or to Ctrl-C.
+fn until_interrupted(work: impl Future<Output = Result<()>>) -> Result<()> {
+    // Dropping the work stops the servers and removes their folders, on Ctrl-C too.
+    event_loop()?.block_on(async {
         tokio::select! {
-            outcome = work(&report) => outcome,
+            outcome = work => outcome,
             _ = tokio::signal::ctrl_c() => Err(Error::unavailable("interrupted")),
         }
-    });
-    let report = report.into_inner();
-    print!("{}", report.table());
-    if let Some(path) = json {
-        write_file(path, &report.json())?;
-    }
-    outcome
+    })
+}
+
+/// Prints a table, and writes the same as JSON to a file if one is named.
+fn show(json_file: Option<&Path>, table: &str, json: &str) -> Result<()> {
+    print!("{table}");
+    json_file.map_or(Ok(()), |path| write_file(path, json))
 }
 
 fn event_loop() -> Result<tokio::runtime::Runtime> {

@@ -4,12 +4,14 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::account::{self, ACCOUNT, Account};
-use super::endpoint::Endpoint;
+use serde_json::Value;
+
+use super::account::{self, Account};
 use super::metrics_text;
-use super::process::{Scratch, Server, free_port};
-use super::request::{Request, container_link};
-use crate::client::{Signer, unix_seconds};
+use super::process::{Scratch, ServerProcess, free_port};
+use super::request::{CosmosRequest, container_link};
+use crate::client::Signer;
+use crate::client::endpoint::Endpoint;
 use crate::model::error::{Error, Result};
 
 /// A node that uses less than this share of a core has nothing left to do.
@@ -18,20 +20,18 @@ const IDLE_SHARE: f64 = 0.04;
 const IDLE_WINDOW: Duration = Duration::from_millis(500);
 
 /// What starts the servers of a run.
-pub struct Bench {
+pub struct Launcher {
     pub scratch: Scratch,
     pub signer: Signer,
     pub key_file: PathBuf,
 }
 
-impl Bench {
+impl Launcher {
     pub fn new(data_path: Option<&Path>) -> Result<Self> {
         let scratch = Scratch::create(data_path)?;
         let key = fresh_key();
         let key_file = scratch.path().join("account.key");
-        std::fs::write(&key_file, &key).map_err(|error| {
-            Error::bad_request(format!("cannot write '{}': {error}", key_file.display()))
-        })?;
+        super::write_file(&key_file, &key)?;
         let signer = Signer::new(&key)?;
         Ok(Self {
             scratch,
@@ -42,26 +42,23 @@ impl Bench {
 
     /// Starts a node on this folder below the scratch folder, which it makes if it is not there,
     /// and waits for its first answer to this request.
-    pub async fn start_node_until(&self, folder: &str, first: &Request<'_>) -> Result<Node> {
+    pub async fn start_node_until(
+        &self,
+        folder: &str,
+        first: &CosmosRequest<'_>,
+    ) -> Result<MeasuredNode> {
         let data = self.scratch.path().join(folder);
         let (port, health_port) = (free_port()?, free_port()?);
         let arguments = [
-            "serve",
-            "--data-path",
-            &data.display().to_string(),
-            "--port",
-            &port.to_string(),
-            "--health-port",
-            &health_port.to_string(),
-            "--key-file",
-            &self.key_file.display().to_string(),
-        ]
-        .map(str::to_owned);
-        let mut bytes = Vec::new();
-        first.write(&mut bytes, &self.signer, unix_seconds());
-        let mut server = Server::spawn("node", &self.scratch, &arguments, port)?;
-        let start = server.answering(&bytes).await?;
-        Ok(Node {
+            "serve".to_owned(),
+            format!("--data-path={}", data.display()),
+            format!("--port={port}"),
+            format!("--health-port={health_port}"),
+            format!("--key-file={}", self.key_file.display()),
+        ];
+        let mut server = ServerProcess::spawn("node", self.scratch.path(), &arguments, port)?;
+        let start = server.answering(&first.bytes(&self.signer)).await?;
+        Ok(MeasuredNode {
             server,
             account: Account::new(vec![Endpoint::local(port)], self.signer.clone()),
             data,
@@ -71,14 +68,28 @@ impl Bench {
     }
 
     /// Starts a node and waits until it shows its account.
-    pub async fn start_node(&self, folder: &str) -> Result<Node> {
-        self.start_node_until(folder, &ACCOUNT).await
+    pub async fn start_node(&self, folder: &str) -> Result<MeasuredNode> {
+        self.start_node_until(folder, &account::account()).await
     }
 
-    pub async fn start_yardstick(&self) -> Result<Server> {
+    /// Starts a node with a container, which has these properties besides its partition key.
+    pub async fn start_node_with(
+        &self,
+        folder: &str,
+        container: &str,
+        properties: &Value,
+    ) -> Result<MeasuredNode> {
+        let node = self.start_node(folder).await?;
+        node.create_database().await?;
+        node.create_container(container, properties).await?;
+        Ok(node)
+    }
+
+    /// Starts the server that answers a constant.
+    pub async fn start_baseline(&self) -> Result<ServerProcess> {
         let port = free_port()?;
         let arguments = ["bench", "yardstick", "--port", &port.to_string()].map(str::to_owned);
-        let mut server = Server::spawn("yardstick", &self.scratch, &arguments, port)?;
+        let mut server = ServerProcess::spawn("baseline", self.scratch.path(), &arguments, port)?;
         server
             .answering(b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
             .await?;
@@ -86,8 +97,8 @@ impl Bench {
     }
 }
 
-pub struct Node {
-    pub server: Server,
+pub struct MeasuredNode {
+    pub server: ServerProcess,
     /// How it is asked over the wire.
     account: Account,
     /// The data folder.
@@ -98,7 +109,7 @@ pub struct Node {
     pub start: Duration,
 }
 
-impl Deref for Node {
+impl Deref for MeasuredNode {
     type Target = Account;
 
     fn deref(&self) -> &Account {
@@ -106,19 +117,12 @@ impl Deref for Node {
     }
 }
 
-impl Node {
+impl MeasuredNode {
     /// How far a change of a container's index has come, in percent.
     pub async fn index_progress(&self, id: &str) -> Result<u8> {
-        let link = container_link(id);
-        let request = Request {
-            verb: "GET",
-            path: &format!("/{link}"),
-            resource_type: "colls",
-            link: &link,
-            headers: vec![("x-ms-documentdb-populatequotainfo", "True")],
-            body: b"",
-        };
-        let told = self.ask_for_head(&request).await?;
+        let request = CosmosRequest::to("GET", "colls", &container_link(id))
+            .header("x-ms-documentdb-populatequotainfo", "True");
+        let told = self.ask(&request).await?;
         told.header("x-ms-documentdb-collection-index-transformation-progress")
             .and_then(|percent| percent.parse().ok())
             .ok_or_else(|| Error::unavailable("a container does not say how far its index is"))
@@ -131,9 +135,9 @@ impl Node {
     }
 
     /// Waits until the node has done what it does behind its answers (flushes, compactions), but
-    /// not longer than the patience lasts.
-    pub async fn settle(&self, patience: Duration) -> Result<()> {
-        let until = Instant::now() + patience;
+    /// not longer than the timeout.
+    pub async fn settle(&self, timeout: Duration) -> Result<()> {
+        let until = Instant::now() + timeout;
         while Instant::now() + IDLE_WINDOW < until {
             let before = self.server.cpu()?;
             tokio::time::sleep(IDLE_WINDOW).await;

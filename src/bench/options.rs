@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::RangedI64ValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 
 /// What the driver can do.
@@ -13,14 +14,29 @@ pub enum BenchTask {
     List,
     /// Do the same work against Bolide and the peers that are installed, alternately
     Compare(Box<CompareBench>),
-    /// Measure a node of its own against every bar that a node has to meet
+    /// Measure a node of its own against every target that a node has to meet
     Node(NodeBench),
-    /// Measure a cluster of its own on this machine against every bar that a cluster has to meet
+    /// Measure a cluster of its own on this machine against every target that a cluster has to meet
     Cluster(ClusterBench),
     /// Measure the driver itself against `wrk`, alternately, with a server that answers a constant
     Driver(DriverBench),
     /// Serve a constant answer from the same HTTP server: what the node is measured against
-    Yardstick(Yardstick),
+    #[command(name = "yardstick")]
+    Baseline(BaselineServer),
+}
+
+/// What is measured with, and where the figures go.
+#[derive(Args, Clone, Debug, PartialEq)]
+pub struct ServerFlags {
+    /// Connections that send one request after the other
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = within(1, 4_096))]
+    pub connections: u32,
+    /// Also write the figures to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Keep the measured nodes' data below this folder [default: the system's temporary folder]
+    #[arg(long, value_name = "DIR")]
+    pub data_path: Option<PathBuf>,
 }
 
 #[derive(Args, Clone, Debug, PartialEq)]
@@ -29,30 +45,19 @@ pub struct NodeBench {
     #[arg(long, value_name = "NAME", value_enum)]
     pub only: Vec<CaseName>,
     /// Items of the large containers; a smaller number makes a quick smoke run
-    #[arg(long, value_name = "N", default_value_t = 1_000_000,
-          value_parser = clap::value_parser!(u32).range(1_000..=100_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = within(1_000, 100_000_000))]
     pub items: u32,
     /// Containers of the case that has many
-    #[arg(long, value_name = "N", default_value_t = 1_000,
-          value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = within(10, 100_000))]
     pub containers: u32,
-    /// Connections that send one request after the other
-    #[arg(long, value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u32).range(1..=4_096))]
-    pub connections: u32,
     /// Least length of each measurement, in seconds
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
     pub seconds: f64,
     /// Rounds of each measurement that is compared, alternately with what it is compared to
-    #[arg(long, value_name = "N", default_value_t = 5,
-          value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = within(1, 100))]
     pub rounds: u32,
-    /// Also write the figures to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Keep the measured nodes' data below this folder [default: the system's temporary folder]
-    #[arg(long, value_name = "DIR")]
-    pub data_path: Option<PathBuf>,
+    #[command(flatten)]
+    pub servers: ServerFlags,
 }
 
 #[derive(Args, Clone, Debug, PartialEq)]
@@ -63,7 +68,7 @@ pub struct RunBench {
     #[command(flatten)]
     pub target: TargetFlags,
     /// Connections, each with one request at a time [default: the workload's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    #[arg(long, value_name = "N", value_parser = within(1, 4_096))]
     pub connections: Option<u32>,
     /// How long to measure [default: the workload's]
     #[arg(long, value_name = "S", value_parser = seconds)]
@@ -76,7 +81,7 @@ pub struct RunBench {
     #[arg(long, value_name = "N", value_parser = rate)]
     pub rate: Option<f64>,
     /// Items that are loaded before [default: the workload's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    #[arg(long, value_name = "N", value_parser = within(1, 100_000_000))]
     pub items: Option<u32>,
     /// Choose operations and items by this seed
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -84,7 +89,8 @@ pub struct RunBench {
     /// Take all answers as they come: for servers that only answer
     #[arg(long)]
     pub no_check: bool,
-    /// Serve the metrics of the run on this port of 127.0.0.1; 0 lets the system choose [default: 8090, if nobody has it]
+    /// Serve the metrics of the run on this port of 127.0.0.1; 0 lets the system choose [default:
+    /// 8090, if it is free]
     #[arg(long, value_name = "N")]
     pub metrics_port: Option<u16>,
     /// Also write the results to this file
@@ -106,23 +112,19 @@ pub struct CompareBench {
     #[command(flatten)]
     pub target: TargetFlags,
     /// Items of 1 KB that are read and written
-    #[arg(long, value_name = "N", default_value_t = 20_000,
-          value_parser = clap::value_parser!(u32).range(100..=100_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = within(100, 100_000_000))]
     pub items: u32,
     /// Items that fall due together
-    #[arg(long, value_name = "N", default_value_t = 10_000,
-          value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = within(1, 100_000_000))]
     pub doomed: u32,
     /// Connections that send one request after the other
-    #[arg(long, value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = within(1, 256))]
     pub connections: u32,
     /// Length of each measurement, in seconds
     #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds)]
     pub seconds: f64,
     /// How often each is measured
-    #[arg(long, value_name = "N", default_value_t = 5,
-          value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = within(1, 100))]
     pub repetitions: u32,
     /// Also write the figures to this file
     #[arg(long, value_name = "FILE")]
@@ -144,7 +146,7 @@ impl CompareBench {
     }
 }
 
-/// Whom to load.
+/// The server to load.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct TargetFlags {
     /// Load this server; can be repeated for the nodes of a cluster [default: a node of its own]
@@ -176,34 +178,22 @@ pub struct ClusterBench {
     #[arg(long, value_name = "NAME", value_enum)]
     pub only: Vec<ClusterCase>,
     /// Items that are read
-    #[arg(long, value_name = "N", default_value_t = 10_000,
-          value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = within(100, 10_000_000))]
     pub items: u32,
-    /// Connections that send one request after the other
-    #[arg(long, value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u32).range(1..=4_096))]
-    pub connections: u32,
     /// Length of each measurement, in seconds
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
     pub seconds: f64,
     /// Rounds of each measurement, alternately with what it is compared to
-    #[arg(long, value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = within(1, 100))]
     pub rounds: u32,
     /// Shards of the container that shows what many of them cost
-    #[arg(long, value_name = "N", default_value_t = 256,
-          value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = within(1, 1_000))]
     pub shards: u32,
     /// How often a node is killed
-    #[arg(long, value_name = "N", default_value_t = 5,
-          value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = within(1, 100))]
     pub kills: u32,
-    /// Also write the figures to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Keep the measured nodes' data below this folder [default: the system's temporary folder]
-    #[arg(long, value_name = "DIR")]
-    pub data_path: Option<PathBuf>,
+    #[command(flatten)]
+    pub servers: ServerFlags,
 }
 
 /// The cases of a cluster, in the order in which they run.
@@ -223,25 +213,16 @@ pub enum ClusterCase {
     Failover,
 }
 
-impl ClusterBench {
-    pub fn wants(&self, case: ClusterCase) -> bool {
-        self.only.is_empty() || self.only.contains(&case)
-    }
-}
-
 #[derive(Args, Clone, Debug, PartialEq)]
 pub struct DriverBench {
     /// Connections of both
-    #[arg(long, value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = within(1, 4_096))]
     pub connections: u32,
     /// Length of each measurement, in seconds
-    #[arg(long, value_name = "S", default_value_t = 4,
-          value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    #[arg(long, value_name = "S", default_value_t = 4, value_parser = within(1, 3_600))]
     pub seconds: u32,
     /// How often each is measured
-    #[arg(long, value_name = "N", default_value_t = 5,
-          value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = within(1, 100))]
     pub rounds: u32,
     /// Also write the figures to this file
     #[arg(long, value_name = "FILE")]
@@ -249,7 +230,7 @@ pub struct DriverBench {
 }
 
 #[derive(Args, Clone, Debug, PartialEq)]
-pub struct Yardstick {
+pub struct BaselineServer {
     /// Listen on this port of 127.0.0.1
     #[arg(long, value_name = "N")]
     pub port: u16,
@@ -292,14 +273,23 @@ impl NodeBench {
 
 /// Longest measurement: a day.
 const SECONDS_MAX: f64 = 86_400.0;
+/// Most operations a second that can be asked for.
+const RATE_MAX: f64 = 10_000_000.0;
+
+/// Takes a whole number from one to another.
+fn within(low: i64, high: i64) -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(low..=high)
+}
+
+fn positive(text: &str, max: f64) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number > 0.0 && number <= max => Ok(number),
+        _ => Err(format!("a number above 0 and up to {max} is expected")),
+    }
+}
 
 fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= SECONDS_MAX => Ok(seconds),
-        _ => Err(format!(
-            "a number above 0 and up to {SECONDS_MAX} is expected"
-        )),
-    }
+    positive(text, SECONDS_MAX)
 }
 
 fn seconds_or_none(text: &str) -> Result<f64, String> {
@@ -309,12 +299,6 @@ fn seconds_or_none(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Most operations a second that can be asked for.
-const RATE_MAX: f64 = 10_000_000.0;
-
 fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if rate > 0.0 && rate <= RATE_MAX => Ok(rate),
-        _ => Err(format!("a number above 0 and up to {RATE_MAX} is expected")),
-    }
+    positive(text, RATE_MAX)
 }

@@ -25,7 +25,7 @@ impl Pace {
     }
 }
 
-/// The moments at which operations should be sent. Connections take the next one that nobody has;
+/// The moments at which operations should be sent. Each connection takes the next free one;
 /// when all are busy, operations are late, and their lateness is part of their latency.
 #[derive(Debug)]
 pub struct Schedule {

@@ -1,14 +1,15 @@
 //! Server processes and what the system says of them.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::connection::Connection;
-use super::endpoint::Endpoint;
+use crate::client::connection::Connection;
+use crate::client::endpoint::Endpoint;
 use crate::model::error::{Error, Result};
 
 /// Clock ticks a second in which Linux shows CPU times to programs, whatever the kernel uses.
@@ -16,11 +17,11 @@ const TICKS_PER_SECOND: u64 = 100;
 /// Blocks in which file sizes on disk are counted, in bytes.
 const BLOCK_BYTES: u64 = 512;
 /// How long a server may take to answer its first request.
-const START_SECONDS_MAX: u64 = 120;
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a server may take to end.
-const STOP_SECONDS_MAX: u64 = 60;
-/// How often a server that starts is asked.
-const START_POLL: Duration = Duration::from_millis(1);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often a server that starts or ends is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A folder for one run, removed with all it holds.
 pub struct Scratch {
@@ -31,17 +32,9 @@ impl Scratch {
     pub fn create(parent: Option<&Path>) -> Result<Self> {
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_owned);
         let path = parent.join(format!("bolide-bench-{}", std::process::id()));
-        fs::create_dir_all(&path)
-            .and_then(|()| path.canonicalize())
-            .map_or_else(
-                |error| {
-                    Err(Error::bad_request(format!(
-                        "cannot make the folder '{}': {error}",
-                        path.display()
-                    )))
-                },
-                |path| Ok(Self { path }),
-            )
+        let made = fs::create_dir_all(&path).and_then(|()| path.canonicalize());
+        let path = made.map_err(|error| cannot_make(&path, &error))?;
+        Ok(Self { path })
     }
 
     pub fn path(&self) -> &Path {
@@ -51,14 +44,16 @@ impl Scratch {
     /// A folder in it.
     pub fn folder(&self, name: &str) -> Result<PathBuf> {
         let path = self.path.join(name);
-        fs::create_dir_all(&path).map_err(|error| {
-            Error::unavailable(format!(
-                "cannot make the folder '{}': {error}",
-                path.display()
-            ))
-        })?;
+        fs::create_dir_all(&path).map_err(|error| cannot_make(&path, &error))?;
         Ok(path)
     }
+}
+
+fn cannot_make(folder: &Path, error: &io::Error) -> Error {
+    Error::bad_request(format!(
+        "cannot make the folder '{}': {error}",
+        folder.display()
+    ))
 }
 
 /// The program with this name in these folders or on the path.
@@ -73,13 +68,13 @@ pub fn find_binary(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nothing can be done about a folder that stays; its name says whose it was.
+        // Nothing can be done about a folder that stays; its name tells the process.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
 /// A server of this same binary in a process of its own, killed when it is dropped.
-pub struct Server {
+pub struct ServerProcess {
     name: &'static str,
     child: Child,
     started: Instant,
@@ -87,20 +82,19 @@ pub struct Server {
     pub port: u16,
 }
 
-impl Server {
-    /// Starts this binary with these arguments. It runs in the scratch folder, so that it finds no
+impl ServerProcess {
+    /// Starts this binary with these arguments. It runs in a scratch folder, so that it finds no
     /// config file, and its messages go to a file there.
     pub fn spawn(
         name: &'static str,
-        scratch: &Scratch,
+        folder: &Path,
         arguments: &[String],
         port: u16,
     ) -> Result<Self> {
         let cannot = |error| Error::unavailable(format!("cannot start the {name}: {error}"));
-        let binary = std::env::current_exe().map_err(cannot)?;
-        let mut command = Command::new(binary);
+        let mut command = Command::new(std::env::current_exe().map_err(cannot)?);
         command.args(arguments);
-        Self::spawn_command(name, scratch.path(), command, port)
+        Self::spawn_command(name, folder, command, port)
     }
 
     /// Starts any server in a folder, where its messages go to a file.
@@ -142,7 +136,7 @@ impl Server {
     /// The same for a server that speaks something else.
     pub async fn answering_at(&mut self, endpoint: &Endpoint, request: &[u8]) -> Result<Duration> {
         let mut last = None;
-        while self.started.elapsed() < Duration::from_secs(START_SECONDS_MAX) {
+        while self.started.elapsed() < START_TIMEOUT {
             if let Ok(mut connection) = Connection::open_to(endpoint).await
                 && let Ok(answer) = connection.exchange(request).await
             {
@@ -155,12 +149,11 @@ impl Server {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(self.failure(&format!("ended at its start ({status})")));
             }
-            tokio::time::sleep(START_POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         let last = last.map_or_else(String::new, |status| format!(", but {status}"));
-        Err(self.failure(&format!(
-            "did not answer with 200 within {START_SECONDS_MAX} s{last}"
-        )))
+        let seconds = START_TIMEOUT.as_secs();
+        Err(self.failure(&format!("did not answer with 200 within {seconds} s{last}")))
     }
 
     fn failure(&self, what: &str) -> Error {
@@ -205,21 +198,20 @@ impl Server {
         if !sent.is_ok_and(|status| status.success()) {
             return Err(self.failure("could not be asked to end"));
         }
-        while asked.elapsed() < Duration::from_secs(STOP_SECONDS_MAX) {
+        while asked.elapsed() < STOP_TIMEOUT {
             if let Ok(Some(status)) = self.child.try_wait() {
-                return if status.success() {
-                    Ok(asked.elapsed())
-                } else {
-                    Err(self.failure(&format!("did not end cleanly ({status})")))
+                return match status.success() {
+                    true => Ok(asked.elapsed()),
+                    false => Err(self.failure(&format!("did not end cleanly ({status})"))),
                 };
             }
-            tokio::time::sleep(START_POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
-        Err(self.failure(&format!("did not end within {STOP_SECONDS_MAX} s")))
+        Err(self.failure(&format!("did not end within {} s", STOP_TIMEOUT.as_secs())))
     }
 }
 
-impl Drop for Server {
+impl Drop for ServerProcess {
     /// `kill -9`: also how a case makes a node crash.
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -227,13 +219,13 @@ impl Drop for Server {
     }
 }
 
-/// User and system time of this process; nothing where the system does not say.
+/// Returns user and system time of this process; zero where the system does not show it.
 pub fn own_cpu() -> Duration {
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     cpu_ticks(&text).map_or(Duration::ZERO, time_of)
 }
 
-/// Time that all cores together were busy, with whatever process, since the system's start.
+/// Returns the time that all cores together were busy since the system's start.
 pub fn machine_cpu() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     busy_ticks(&text).map_or(Duration::ZERO, time_of)
@@ -243,7 +235,7 @@ fn time_of(ticks: u64) -> Duration {
     Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND)
 }
 
-/// A port of 127.0.0.1 that nobody listens on now.
+/// Returns a port of 127.0.0.1 that is free now.
 pub fn free_port() -> Result<u16> {
     std::net::TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::connection::Answer;
-use super::load::Script;
-use super::node::Node;
-use super::request::{Request, container_link, write_body, write_start};
-use crate::client::{Signed, Signer, unix_seconds};
+use super::load::{Script, Scripts, scripts};
+use super::node::MeasuredNode;
+use super::request::{CosmosRequest, DocumentPosts, container_link};
+use crate::client::Signer;
+use crate::client::connection::RawAnswer;
 use crate::model::error::{Error, Result};
 
 /// What makes a POST a query over all partitions.
@@ -23,26 +23,20 @@ const PAGES_MAX: usize = 10_000;
 
 /// The body of a query with at most one parameter, `@p`.
 pub fn body(text: &str, parameter: Option<&Value>) -> Vec<u8> {
-    let parameters: Vec<Value> = parameter
-        .map(|value| json!({ "name": "@p", "value": value }))
-        .into_iter()
-        .collect();
-    json!({ "query": text, "parameters": parameters })
-        .to_string()
-        .into_bytes()
+    let parameter = parameter.map(|value| json!({ "name": "@p", "value": value }));
+    let parameters: Vec<Value> = parameter.into_iter().collect();
+    let query = json!({ "query": text, "parameters": parameters });
+    query.to_string().into_bytes()
 }
 
-/// One connection that sends queries in turn, each of which gives the same number of rows on one page.
+/// One connection that sends queries in turn, each of which gives the same number of rows on one
+/// page.
 pub struct Queries {
-    signer: Signer,
-    link: String,
+    posts: DocumentPosts,
     bodies: Vec<Vec<u8>>,
     turn: usize,
     /// How the body of a right answer ends.
     end: String,
-    second: u64,
-    signed: Vec<u8>,
-    request: Vec<u8>,
 }
 
 impl Queries {
@@ -53,65 +47,35 @@ impl Queries {
         bodies: &[Vec<u8>],
         rows: u32,
         connections: u32,
-    ) -> Vec<Box<dyn Script>> {
-        let script = |connection: u32| {
-            let mine = bodies.iter().cycle().skip(connection as usize);
-            let share = bodies.len().div_ceil(connections as usize);
-            Box::new(Self {
-                signer: signer.clone(),
-                link: container_link(container),
-                bodies: mine
-                    .step_by(connections as usize)
-                    .take(share)
-                    .cloned()
-                    .collect(),
+    ) -> Scripts {
+        let step = connections as usize;
+        scripts(0..step, |connection| {
+            let own = bodies.iter().cycle().skip(connection).step_by(step);
+            Self {
+                posts: DocumentPosts::new(signer, container),
+                bodies: own.take(bodies.len().div_ceil(step)).cloned().collect(),
                 turn: 0,
                 end: format!(r#""_count":{rows}}}"#),
-                second: 0,
-                signed: Vec::new(),
-                request: Vec::new(),
-            }) as Box<dyn Script>
-        };
-        (0..connections).map(script).collect()
+            }
+        })
     }
 }
 
 impl Script for Queries {
     fn next(&mut self) -> Option<&[u8]> {
-        let second = unix_seconds();
-        if self.second != second {
-            let signed = Signed {
-                verb_lower: "post",
-                resource_type: "docs",
-                link: &self.link,
-            };
-            self.signed.clear();
-            self.signer.write_headers(&mut self.signed, &signed, second);
-            self.second = second;
-        }
         self.turn = (self.turn + 1) % self.bodies.len().max(1);
         let body = self.bodies.get(self.turn)?;
-        self.request.clear();
-        let path = format!("/{}/docs", self.link);
-        write_start(&mut self.request, &self.signer, "POST", &path);
-        self.request.extend_from_slice(&self.signed);
-        for (name, value) in HEADERS {
-            for part in [name, ": ", value, "\r\n"] {
-                self.request.extend_from_slice(part.as_bytes());
-            }
-        }
-        write_body(&mut self.request, body);
-        Some(&self.request)
+        Some(self.posts.post(&HEADERS, body))
     }
 
-    fn accepts(&mut self, answer: Answer<'_>) -> bool {
+    fn accepts(&mut self, answer: RawAnswer<'_>) -> bool {
         answer.status == 200 && answer.body.ends_with(self.end.as_bytes())
     }
 }
 
 /// A query and all its pages.
 #[derive(Debug, Default)]
-pub struct Answered {
+pub struct AnsweredQuery {
     pub rows: Vec<Value>,
     pub pages: usize,
     /// Items that the node has read for it.
@@ -123,26 +87,20 @@ pub struct Answered {
 }
 
 /// Asks for all pages of a query.
-pub async fn answer(node: &Node, container: &str, text: &str) -> Result<Answered> {
-    let link = container_link(container);
-    let (path, body) = (format!("/{link}/docs"), body(text, None));
-    let mut answered = Answered::default();
+pub async fn answer(node: &MeasuredNode, container: &str, text: &str) -> Result<AnsweredQuery> {
+    let (link, body) = (container_link(container), body(text, None));
+    let mut answered = AnsweredQuery::default();
     let mut token: Option<String> = None;
     let cpu_before = node.server.cpu()?;
     while answered.pages < PAGES_MAX {
-        let mut headers = HEADERS.to_vec();
-        if let Some(token) = &token {
-            headers.push((CONTINUATION, token));
-        }
-        let request = Request {
-            verb: "POST",
-            path: &path,
-            resource_type: "docs",
-            link: &link,
-            headers,
-            body: &body,
-        };
-        let told = node.ask_for_head(&request).await?;
+        let request = CosmosRequest::below("POST", &link, "docs").body(&body);
+        let headers = HEADERS
+            .into_iter()
+            .chain(token.as_deref().map(|token| (CONTINUATION, token)));
+        let request = headers.fold(request, |request, (name, value)| {
+            request.header(name, value)
+        });
+        let told = node.ask(&request).await?;
         answered.pages += 1;
         answered.latency += told.latency;
         answered.items_read += told

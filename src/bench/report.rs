@@ -1,37 +1,36 @@
-//! What was measured, beside what has to be reached.
+//! Figures beside the targets that they have to meet.
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::measure::Measured;
+use super::load::LoadTally;
+use super::measure::{Compared, Measured, Spread};
 
 /// What a figure has to reach.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Bar {
+pub enum FigureTarget {
     AtMost(f64),
     Below(f64),
     AtLeast(f64),
-    /// Shown for the reader.
-    None,
 }
 
-impl Bar {
-    fn is_met(self, value: f64) -> Option<bool> {
+impl FigureTarget {
+    /// Returns whether a value reaches the target. What is no number does not.
+    fn is_met(self, value: f64) -> bool {
         match self {
-            Self::AtMost(bar) => Some(value <= bar),
-            Self::Below(bar) => Some(value < bar),
-            Self::AtLeast(bar) => Some(value >= bar),
-            Self::None => None,
+            Self::AtMost(target) => value <= target,
+            Self::Below(target) => value < target,
+            Self::AtLeast(target) => value >= target,
         }
     }
 
-    fn parts(self) -> Option<(&'static str, f64)> {
+    fn sign_and_value(self) -> (&'static str, f64) {
         match self {
-            Self::AtMost(bar) => Some(("≤", bar)),
-            Self::Below(bar) => Some(("<", bar)),
-            Self::AtLeast(bar) => Some(("≥", bar)),
-            Self::None => None,
+            Self::AtMost(target) => ("≤", target),
+            Self::Below(target) => ("<", target),
+            Self::AtLeast(target) => ("≥", target),
         }
     }
 }
@@ -72,12 +71,12 @@ impl Unit {
             Self::Share => format!("{:.1} %", value * 100.0),
             Self::Times => format!("{value:.2} ×"),
             Self::Count => grouped(value),
-            Self::PerSecond => format!("{} /s", grouped(value)),
-            Self::Micros if value >= 1_000.0 => format!("{} µs", grouped(value)),
-            Self::Micros => format!("{value:.1} µs"),
-            Self::Kilobytes | Self::Megabytes => format!("{} {}", grouped(value), self.name()),
             Self::Each => format!("{value:.2}"),
+            Self::Micros if value < 1_000.0 => format!("{value:.1} µs"),
             Self::Millis | Self::Seconds => format!("{value:.2} {}", self.name()),
+            Self::PerSecond | Self::Micros | Self::Kilobytes | Self::Megabytes => {
+                format!("{} {}", grouped(value), self.name())
+            }
         }
     }
 }
@@ -87,7 +86,14 @@ struct Row {
     figure: String,
     value: f64,
     unit: Unit,
-    bar: Bar,
+    /// None: shown for the reader.
+    target: Option<FigureTarget>,
+}
+
+impl Row {
+    fn is_met(&self) -> Option<bool> {
+        self.target.map(|target| target.is_met(self.value))
+    }
 }
 
 #[derive(Default)]
@@ -96,99 +102,186 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn add(
-        &mut self,
-        case: &'static str,
-        figure: impl Into<String>,
-        value: f64,
-        unit: Unit,
-        bar: Bar,
-    ) {
-        let row = Row {
-            case,
-            figure: figure.into(),
-            value,
-            unit,
-            bar,
-        };
-        eprintln!(
-            "  {}: {} {}",
-            row.case,
-            row.figure,
-            row.unit.show(row.value)
-        );
+    fn add(&mut self, row: Row) {
+        let shown = row.unit.show(row.value);
+        eprintln!("  {}: {} {shown}", row.case, row.figure);
         self.rows.push(row);
     }
 
-    /// Rate, latencies and CPU of a measurement, and its wrong answers if there were any.
-    pub fn add_measured(&mut self, case: &'static str, name: &str, measured: &Measured) {
-        let mut add = |figure, value, unit| {
-            self.add(case, format!("{name}, {figure}"), value, unit, Bar::None);
-        };
-        add("rate", measured.rate(), Unit::PerSecond);
-        add("p50", measured.latency_micros(0.5), Unit::Micros);
-        add("p99", measured.latency_micros(0.99), Unit::Micros);
-        add("p99.9", measured.latency_micros(0.999), Unit::Micros);
-        add("CPU per operation", measured.cpu_micros(), Unit::Micros);
-        add("operations", measured.tally.operations as f64, Unit::Count);
-        add(
-            "taken by other processes",
-            measured.others_share(),
-            Unit::Share,
-        );
-        for (status, count) in &measured.tally.unexpected {
-            let figure = format!("{name}, wrong answers ({status})");
-            self.add(case, figure, *count as f64, Unit::Count, Bar::AtMost(0.0));
-        }
-    }
-
-    /// One line for each figure, and how many bars were met.
+    /// Returns a line for each figure, and how many targets were met.
     pub fn table(&self) -> String {
-        let mut lines = vec![["case", "figure", "measured", "bar", ""].map(str::to_owned)];
-        for row in &self.rows {
-            let bar = row.bar.parts().map_or_else(String::new, |(sign, bar)| {
-                format!("{sign} {}", row.unit.show(bar))
+        let mut lines = vec![["case", "figure", "measured", "target", ""].map(str::to_owned)];
+        lines.extend(self.rows.iter().map(|row| {
+            let target = row.target.map(|target| {
+                let (sign, value) = target.sign_and_value();
+                format!("{sign} {}", row.unit.show(value))
             });
-            let verdict = match row.bar.is_met(row.value) {
+            let verdict = match row.is_met() {
                 Some(true) => "met",
                 Some(false) => "MISSED",
                 None => "",
             };
-            lines.push([
-                row.case.to_owned(),
+            let measured = row.unit.show(row.value);
+            let (case, target) = (row.case.to_owned(), target.unwrap_or_default());
+            [
+                case,
                 row.figure.clone(),
-                row.unit.show(row.value),
-                bar,
+                measured,
+                target,
                 verdict.to_owned(),
-            ]);
-        }
+            ]
+        }));
         let mut text = aligned(&lines, &[2, 3]);
-        let verdicts = self.rows.iter().filter_map(|row| row.bar.is_met(row.value));
-        let (met, missed): (Vec<bool>, Vec<bool>) = verdicts.partition(|met| *met);
-        let _ = writeln!(text, "{} bars met, {} missed", met.len(), missed.len());
+        let count = |met| {
+            self.rows
+                .iter()
+                .filter(|row| row.is_met() == Some(met))
+                .count()
+        };
+        let _ = writeln!(text, "{} targets met, {} missed", count(true), count(false));
         text
     }
 
     pub fn json(&self) -> String {
         let figures = self.rows.iter().map(|row| {
-            let bar = row.bar.parts();
+            let target = row.target.map(FigureTarget::sign_and_value);
             json!({
                 "case": row.case,
                 "figure": row.figure,
                 "value": row.value,
                 "unit": row.unit.name(),
-                "bar": bar.map(|(sign, bar)| json!({ "sign": sign, "value": bar })),
-                "met": row.bar.is_met(row.value),
+                "bar": target.map(|(sign, value)| json!({ "sign": sign, "value": value })),
+                "met": row.is_met(),
             })
         });
-        let figures = Value::Array(figures.collect());
-        let mut text = format!("{:#}", json!({ "figures": figures }));
-        text.push('\n');
-        text
+        format!("{:#}\n", json!({ "figures": figures.collect::<Vec<_>>() }))
     }
 }
 
-/// Cells in columns; those of numbers stand to the right.
+/// One case of a report: adds figures under its name.
+#[derive(Clone, Copy)]
+pub struct CaseReport<'a> {
+    name: &'static str,
+    report: &'a RefCell<Report>,
+}
+
+impl<'a> CaseReport<'a> {
+    pub fn new(name: &'static str, report: &'a RefCell<Report>) -> Self {
+        Self { name, report }
+    }
+
+    fn add(&self, figure: String, value: f64, unit: Unit, target: Option<FigureTarget>) {
+        let case = self.name;
+        let row = Row {
+            case,
+            figure,
+            value,
+            unit,
+            target,
+        };
+        self.report.borrow_mut().add(row);
+    }
+
+    /// Adds a figure that has no target.
+    pub fn show(&self, figure: impl Into<String>, value: f64, unit: Unit) {
+        self.add(figure.into(), value, unit, None);
+    }
+
+    pub fn at_most(&self, figure: impl Into<String>, value: f64, unit: Unit, target: f64) {
+        self.add(
+            figure.into(),
+            value,
+            unit,
+            Some(FigureTarget::AtMost(target)),
+        );
+    }
+
+    pub fn below(&self, figure: impl Into<String>, value: f64, unit: Unit, target: f64) {
+        self.add(
+            figure.into(),
+            value,
+            unit,
+            Some(FigureTarget::Below(target)),
+        );
+    }
+
+    pub fn at_least(&self, figure: impl Into<String>, value: f64, unit: Unit, target: f64) {
+        self.add(
+            figure.into(),
+            value,
+            unit,
+            Some(FigureTarget::AtLeast(target)),
+        );
+    }
+
+    /// Adds rate, latencies and CPU of a measurement, and its wrong answers if there were any.
+    pub fn measured(&self, name: &str, measured: &Measured) {
+        let micros = |share| (measured.latency_micros(share), Unit::Micros);
+        for (figure, (value, unit)) in [
+            ("rate", (measured.rate(), Unit::PerSecond)),
+            ("p50", micros(0.5)),
+            ("p99", micros(0.99)),
+            ("p99.9", micros(0.999)),
+            ("CPU per operation", (measured.cpu_micros(), Unit::Micros)),
+            (
+                "operations",
+                (measured.tally.operations as f64, Unit::Count),
+            ),
+            (
+                "taken by other processes",
+                (measured.others_share(), Unit::Share),
+            ),
+        ] {
+            self.show(format!("{name}, {figure}"), value, unit);
+        }
+        self.wrong_answers(&format!("{name}, "), &measured.tally);
+    }
+
+    /// Adds the wrong answers by status, if there were any.
+    pub fn wrong_answers(&self, prefix: &str, tally: &LoadTally) {
+        for (status, count) in &tally.unexpected {
+            let figure = format!("{prefix}wrong answers ({status})");
+            self.at_most(figure, *count as f64, Unit::Count, 0.0);
+        }
+    }
+
+    /// Adds the median of the ratios of all rounds, and the lowest and the highest.
+    pub fn ratios(&self, figure: &str, ratios: &[f64], unit: Unit, at_least: Option<f64>) {
+        let spread = Spread::of(ratios);
+        let target = at_least.map(FigureTarget::AtLeast);
+        self.add(figure.to_owned(), spread.median, unit, target);
+        self.show(format!("{figure}, lowest round"), spread.low, unit);
+        self.show(format!("{figure}, highest round"), spread.high, unit);
+    }
+
+    /// Adds rates and latencies of both, and the ratio of the rates.
+    pub fn rates(&self, (base, subject): (&str, &str), compared: &Compared, at_least: Option<f64>) {
+        self.measured(base, &compared.base);
+        self.measured(subject, &compared.subject);
+        let figure = format!("rate of {subject}, of {base}");
+        self.ratios(&figure, &compared.rate_ratios, Unit::Share, at_least);
+    }
+
+    /// Adds the median latencies of both, one request at a time, and their ratio.
+    pub fn latencies(
+        &self,
+        (base, subject): (&str, &str),
+        compared: &Compared,
+        at_most: Option<f64>,
+    ) {
+        let [of_base, of_subject] =
+            [&compared.base, &compared.subject].map(|measured| measured.latency_micros(0.5));
+        self.show(format!("{base}, p50"), of_base, Unit::Micros);
+        self.show(format!("{subject}, p50"), of_subject, Unit::Micros);
+        let figure = format!("{subject}, p50, in that of {base}");
+        let target = at_most.map(FigureTarget::AtMost);
+        self.add(figure, of_subject / of_base, Unit::Times, target);
+        self.wrong_answers("", &compared.base.tally);
+        self.wrong_answers("", &compared.subject.tally);
+    }
+}
+
+/// Returns cells in columns; those of numbers stand to the right.
 pub fn aligned<const COLUMNS: usize>(
     lines: &[[String; COLUMNS]],
     number_columns: &[usize],
@@ -213,7 +306,7 @@ pub fn aligned<const COLUMNS: usize>(
     text
 }
 
-/// A whole number with a comma between its thousands.
+/// Returns a whole number with a comma between its thousands.
 pub fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();
@@ -226,45 +319,51 @@ pub fn grouped(value: f64) -> String {
     text
 }
 
+pub fn megabytes(bytes: u64) -> f64 {
+    bytes as f64 / (1024.0 * 1024.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_met_at_their_edge_as_their_sign_says() {
+    fn targets_are_met_at_their_edge_as_their_sign_says() {
         let table = [
-            (Bar::AtMost(2.5), 2.5, Some(true)),
-            (Bar::AtMost(2.5), 2.51, Some(false)),
-            (Bar::Below(50.0), 50.0, Some(false)),
-            (Bar::AtLeast(8.0), 8.0, Some(true)),
-            (Bar::AtLeast(8.0), 7.9, Some(false)),
+            (FigureTarget::AtMost(2.5), 2.5, true),
+            (FigureTarget::AtMost(2.5), 2.51, false),
+            (FigureTarget::Below(50.0), 50.0, false),
+            (FigureTarget::AtLeast(8.0), 8.0, true),
+            (FigureTarget::AtLeast(8.0), 7.9, false),
             // A figure that could not be formed misses.
-            (Bar::AtMost(1.0), f64::NAN, Some(false)),
-            (Bar::None, 1.0, None),
+            (FigureTarget::AtMost(1.0), f64::NAN, false),
         ];
-        for (bar, value, expected) in table {
-            assert_eq!(bar.is_met(value), expected, "{bar:?} {value}");
+        for (target, value, expected) in table {
+            assert_eq!(target.is_met(value), expected, "{target:?} {value}");
         }
     }
 
     #[test]
     fn the_table_has_a_line_for_each_figure_and_the_verdicts() {
-        let mut report = Report::default();
-        report.add("a", "ratio", 2.0, Unit::Times, Bar::AtMost(2.5));
-        report.add("a", "rate", 1_234_567.0, Unit::PerSecond, Bar::None);
-        report.add("b", "time", 60.0, Unit::Millis, Bar::Below(50.0));
+        let report = RefCell::new(Report::default());
+        let case = |name| CaseReport::new(name, &report);
+        case("a").at_most("ratio", 2.0, Unit::Times, 2.5);
+        case("a").show("rate", 1_234_567.0, Unit::PerSecond);
+        case("b").below("time", 60.0, Unit::Millis, 50.0);
+        let report = report.into_inner();
         let table = report.table();
         assert_eq!(table.lines().count(), 5, "{table}");
-        for part in [
+        let verdicts = [
             "≤ 2.50 ×  met",
             "1,234,567 /s",
             "MISSED",
-            "1 bars met, 1 missed",
-        ] {
+            "1 targets met, 1 missed",
+        ];
+        for part in verdicts {
             assert!(table.contains(part), "{part}: {table}");
         }
-        let json: Value = serde_json::from_str(&report.json()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
         assert_eq!(json["figures"][2]["met"], false);
-        assert_eq!(json["figures"][1]["bar"], Value::Null);
+        assert_eq!(json["figures"][1]["bar"], serde_json::Value::Null);
     }
 }

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::connection::Answer;
 use super::item::{self, BATCH_ITEMS, Look, Random};
-use super::load::Script;
-use super::request::{
-    ItemRead, batch, container_link, partition_key_header, write_body, write_creates, write_start,
-};
-use crate::client::{Signed, Signer, unix_seconds};
+use super::load::{Script, Scripts, scripts};
+use super::request::{CosmosRequest, DocumentPosts, container_link, write_creates};
+use crate::client::connection::RawAnswer;
+use crate::client::{Signer, unix_seconds};
 
 /// Items that point reads go to, spread evenly over the container: enough that none is special,
 /// few enough that signing them once a second costs the driver next to nothing.
@@ -20,7 +18,7 @@ pub struct PointReads {
     signer: Signer,
     link: String,
     /// Besides those that every read has.
-    headers: Vec<(String, String)>,
+    headers: Vec<(&'static str, String)>,
     reads: Vec<PreparedRead>,
     turn: usize,
 }
@@ -34,12 +32,7 @@ struct PreparedRead {
 
 impl PointReads {
     /// One script for each connection over a container that holds the items 0 to `items`.
-    pub fn spread(
-        signer: &Signer,
-        container: &str,
-        items: u32,
-        connections: u32,
-    ) -> Vec<Box<dyn Script>> {
+    pub fn spread(signer: &Signer, container: &str, items: u32, connections: u32) -> Scripts {
         Self::spread_with(signer, container, items, connections, &[])
     }
 
@@ -49,26 +42,24 @@ impl PointReads {
         container: &str,
         items: u32,
         connections: u32,
-        headers: &[(String, String)],
-    ) -> Vec<Box<dyn Script>> {
+        headers: &[(&'static str, String)],
+    ) -> Scripts {
         let reads = POINT_READ_IDS.min(items).max(connections);
-        let number = |read: u32| (u64::from(read) * u64::from(items) / u64::from(reads)) as u32;
-        let script = |connection: u32| {
-            let mine = (connection..reads).step_by(connections as usize);
-            let prepared = mine.map(|read| PreparedRead {
-                number: number(read),
-                second: 0,
-                bytes: Vec::new(),
-            });
-            Box::new(Self {
-                signer: signer.clone(),
-                link: container_link(container),
-                headers: headers.to_vec(),
-                reads: prepared.collect(),
-                turn: 0,
-            }) as Box<dyn Script>
+        let prepared = |read: u32| PreparedRead {
+            number: (u64::from(read) * u64::from(items) / u64::from(reads)) as u32,
+            second: 0,
+            bytes: Vec::new(),
         };
-        (0..connections).map(script).collect()
+        scripts(0..connections, |connection| Self {
+            signer: signer.clone(),
+            link: container_link(container),
+            headers: headers.to_vec(),
+            reads: (connection..reads)
+                .step_by(connections as usize)
+                .map(prepared)
+                .collect(),
+            turn: 0,
+        })
     }
 }
 
@@ -78,11 +69,11 @@ impl Script for PointReads {
         let read = self.reads.get_mut(self.turn)?;
         let second = unix_seconds();
         if read.second != second {
-            let item = ItemRead::new(&self.link, read.number);
-            let mut request = item.request();
+            let request = CosmosRequest::item(&self.link, read.number);
             let headers = self.headers.iter();
-            let headers = headers.map(|(name, value)| (name.as_str(), value.as_str()));
-            request.headers.extend(headers);
+            let request = headers.fold(request, |request, (name, value)| {
+                request.header(name, value.as_str())
+            });
             read.bytes.clear();
             request.write(&mut read.bytes, &self.signer, second);
             read.second = second;
@@ -90,26 +81,21 @@ impl Script for PointReads {
         Some(&read.bytes)
     }
 
-    fn accepts(&mut self, answer: Answer<'_>) -> bool {
-        // The yardstick answers with one item to all.
+    fn accepts(&mut self, answer: RawAnswer<'_>) -> bool {
+        // The baseline answers with one item to all.
         answer.status == 200 && answer.body.starts_with(br#"{"id":"i"#)
     }
 }
 
 /// Creates of items with a partition key each.
 pub struct Creates {
-    signer: Signer,
-    link: String,
+    posts: DocumentPosts,
     /// First characters of the ids: differs between connections and rounds.
     prefix: String,
     look: Look,
     count: u32,
-    /// The signed header lines, good for all requests of a second.
-    signed: Vec<u8>,
-    second: u64,
     random: Random,
     body: Vec<u8>,
-    request: Vec<u8>,
 }
 
 impl Creates {
@@ -120,58 +106,34 @@ impl Creates {
         look: Look,
         round: u32,
         connections: u32,
-    ) -> Vec<Box<dyn Script>> {
-        let script = |connection: u32| {
-            Box::new(Self {
-                signer: signer.clone(),
-                link: container_link(container),
-                prefix: format!("r{round:03}c{connection:04}n"),
-                look,
-                count: 0,
-                signed: Vec::new(),
-                second: 0,
-                random: Random::new(u64::from(round) << 32 | u64::from(connection)),
-                body: Vec::new(),
-                request: Vec::new(),
-            }) as Box<dyn Script>
-        };
-        (0..connections).map(script).collect()
+    ) -> Scripts {
+        scripts(0..connections, |connection| Self {
+            posts: DocumentPosts::new(signer, container),
+            prefix: format!("r{round:03}c{connection:04}n"),
+            look,
+            count: 0,
+            random: Random::new(u64::from(round) << 32 | u64::from(connection)),
+            body: Vec::new(),
+        })
     }
 }
 
 impl Script for Creates {
     fn next(&mut self) -> Option<&[u8]> {
-        let second = unix_seconds();
-        if self.second != second {
-            let signed = Signed {
-                verb_lower: "post",
-                resource_type: "docs",
-                link: &self.link,
-            };
-            self.signed.clear();
-            self.signer.write_headers(&mut self.signed, &signed, second);
-            self.second = second;
-        }
         self.count += 1;
         let id = format!("{}{:08}", self.prefix, self.count);
         self.body.clear();
-        let named = (id.as_str(), id.as_str());
-        self.look
-            .write(&mut self.body, self.count, named, None, &mut self.random);
-        self.request.clear();
-        let path = format!("/{}/docs", self.link);
-        write_start(&mut self.request, &self.signer, "POST", &path);
-        self.request.extend_from_slice(&self.signed);
-        self.request
-            .extend_from_slice(b"x-ms-documentdb-partitionkey: ");
-        let key = partition_key_header(&id);
-        self.request.extend_from_slice(key.as_bytes());
-        self.request.extend_from_slice(b"\r\n");
-        write_body(&mut self.request, &self.body);
-        Some(&self.request)
+        self.look.write(
+            &mut self.body,
+            self.count,
+            (&id, &id),
+            None,
+            &mut self.random,
+        );
+        Some(self.posts.create(&id, &self.body))
     }
 
-    fn accepts(&mut self, answer: Answer<'_>) -> bool {
+    fn accepts(&mut self, answer: RawAnswer<'_>) -> bool {
         answer.status == 201
     }
 }
@@ -179,28 +141,10 @@ impl Script for Creates {
 /// When the items of a batch fall due: the second is known but for the time the write took.
 #[derive(Debug, Default)]
 pub struct DueBounds {
-    earliest: AtomicU64,
-    latest: AtomicU64,
-}
-
-impl DueBounds {
-    /// Nobody may miss the items before this second.
-    pub fn earliest(&self) -> u64 {
-        self.earliest.load(Ordering::Relaxed)
-    }
-
-    /// Nobody may see the items from this second on.
-    pub fn latest(&self) -> u64 {
-        self.latest.load(Ordering::Relaxed)
-    }
-
-    pub fn set_earliest(&self, second: u64) {
-        self.earliest.store(second, Ordering::Relaxed);
-    }
-
-    pub fn set_latest(&self, second: u64) {
-        self.latest.store(second, Ordering::Relaxed);
-    }
+    /// No read may miss the items before this second.
+    pub earliest: AtomicU64,
+    /// No read may see the items from this second on.
+    pub latest: AtomicU64,
 }
 
 /// What is loaded into a container, shared by the connections that load it.
@@ -266,20 +210,17 @@ impl Cargo {
     }
 
     /// One script for each connection.
-    pub fn scripts(self: &Arc<Self>, signer: &Signer, connections: u32) -> Vec<Box<dyn Script>> {
-        let script = |connection: u32| {
-            Box::new(Batches {
-                signer: signer.clone(),
-                link: container_link(self.container),
-                cargo: Arc::clone(self),
-                batch: 0,
-                ttl: None,
-                random: Random::new(u64::from(self.first_item) << 32 | u64::from(connection)),
-                body: Vec::new(),
-                request: Vec::new(),
-            }) as Box<dyn Script>
-        };
-        (0..connections).map(script).collect()
+    pub fn scripts(self: &Arc<Self>, signer: &Signer, connections: u32) -> Scripts {
+        scripts(0..connections, |connection| Batches {
+            signer: signer.clone(),
+            link: container_link(self.container),
+            cargo: Arc::clone(self),
+            batch: 0,
+            ttl: None,
+            random: Random::new(u64::from(self.first_item) << 32 | u64::from(connection)),
+            body: Vec::new(),
+            request: Vec::new(),
+        })
     }
 }
 
@@ -301,7 +242,7 @@ impl Batches {
         self.cargo.bounds().get(self.batch as usize)
     }
 
-    fn write_body(&mut self) {
+    fn prepare(&mut self, now: u64) {
         let first = self.cargo.first_item + self.batch * BATCH_ITEMS;
         let key = item::partition_key(first);
         self.body.clear();
@@ -310,10 +251,12 @@ impl Batches {
             &mut self.body,
             first..first + BATCH_ITEMS,
             |body, number| {
-                let id = item::id(number);
-                look.write(body, number, (&id, &key), ttl, random);
+                look.write(body, number, (&item::id(number), &key), ttl, random);
             },
         );
+        self.request.clear();
+        let request = CosmosRequest::batch(&self.link, &key, &self.body);
+        request.write(&mut self.request, &self.signer, now);
     }
 }
 
@@ -341,21 +284,16 @@ impl Script for Batches {
             }
         };
         if let (Some(bounds), Some(ttl)) = (self.bounds(), self.ttl) {
-            bounds.set_earliest(now + ttl);
+            bounds.earliest.store(now + ttl, Ordering::Relaxed);
         }
-        self.write_body();
-        let first = self.cargo.first_item + self.batch * BATCH_ITEMS;
-        let path = format!("/{}/docs", self.link);
-        let key = partition_key_header(&item::partition_key(first));
-        let request = batch(&path, &self.link, &key, &self.body);
-        self.request.clear();
-        request.write(&mut self.request, &self.signer, now);
+        self.prepare(now);
         Some(&self.request)
     }
 
-    fn accepts(&mut self, answer: Answer<'_>) -> bool {
+    fn accepts(&mut self, answer: RawAnswer<'_>) -> bool {
         if let (Some(bounds), Some(ttl)) = (self.bounds(), self.ttl) {
-            bounds.set_latest(unix_seconds() + ttl);
+            let latest = unix_seconds() + ttl;
+            bounds.latest.store(latest, Ordering::Relaxed);
         }
         answer.status == 200
     }

@@ -20,7 +20,7 @@ use crate::{
     local_cluster::ClusterTask,
     model::error::{Error, Result},
     node::offline::OfflineTask,
-    operator::{ClockTask, Configured, OperatorTask, Ready, Split},
+    operator::{ClockTask, Configured, OperatorTask, Ready, SplitOrder},
 };
 
 /// What was built: the version, the commit, the target and the profile.
@@ -98,7 +98,8 @@ impl RemovedTask {
 #[command(
     name = "bolide",
     version = VERSION,
-    about = "A document database node with exact time to live that speaks the Azure Cosmos DB for NoSQL protocol",
+    about = "A document database node with exact time to live that speaks the Azure Cosmos DB for \
+        NoSQL protocol",
     after_help = "Without a command, bolide serves.\n\n\
         Settings come from built-in defaults, then the config file, then the environment\n\
         (BOLIDE_SERVER__PORT for server.port), then flags; the later ones win.\n\
@@ -131,7 +132,7 @@ enum Task {
     /// Ask whether a running node is ready; exit code 1 if it is not
     Ready(Ready),
     /// Split a shard of a running node in two
-    Split(Split),
+    Split(SplitOrder),
     /// Verify every file of a data folder that no node uses; exit code 4 if any is damaged
     Check(DataPath),
     /// List or delete folders that a start has set aside

@@ -39,7 +39,8 @@ pub struct ServeFlags {
     /// Take the account's keys from this file [default: the emulator's key, on loopback only]
     #[arg(long, value_name = "FILE")]
     key_file: Option<String>,
-    /// Join the cluster of the node that other nodes reach at this address; needs cluster.address and cluster.key_file
+    /// Join the cluster of the node that other nodes reach at this address; needs cluster.address
+    /// and cluster.key_file
     #[arg(long, value_name = "ADDRESS")]
     join: Option<String>,
     /// Serve requests with this many threads [default: 0, one a core]

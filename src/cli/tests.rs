@@ -306,7 +306,7 @@ fn help_version_and_key_are_commands() {
         Ok(Command::Bench(BenchTask::Node(options))) => {
             assert_eq!(options.only, [CaseName::Create]);
             assert_eq!(options.items, 5_000);
-            assert_eq!(options.connections, 64);
+            assert_eq!(options.servers.connections, 64);
         }
         other => panic!("{other:?}"),
     }

@@ -1,25 +1,20 @@
 //! Talks to a node's health port: small questions, and signed orders.
 
-use std::{
-    fmt,
-    io::{Read as _, Write as _},
-    net::{TcpStream, ToSocketAddrs as _},
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::{
-    client::{Signed, Signer, unix_seconds},
+    client::{Signed, Signer, connection::Connection, endpoint::Endpoint, unix_seconds},
     model::{
         account::ORDER_RESOURCE_TYPE,
         error::{Error, Result},
     },
 };
 
-const TIME_MAX: Duration = Duration::from_secs(2);
-/// The status of thousands of shards.
-const ANSWER_BYTES_MAX: u64 = 64 * 1024 * 1024;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 const SCHEME: &str = "http://";
 
 /// Where a node serves health.
@@ -83,7 +78,7 @@ impl HealthPort {
 
     /// `GET` of a JSON document with the status of its answer; `None` when there is none to be had.
     pub fn ask(&self, path: &str) -> Option<(u16, Value)> {
-        self.exchange("GET", path, "", TIME_MAX)
+        self.exchange("GET", path, "", ANSWER_TIMEOUT)
     }
 
     /// Gives an order, and returns what the node answers. Fails with the node's reason when it
@@ -134,29 +129,20 @@ impl HealthPort {
         header_lines: &str,
         time_max: Duration,
     ) -> Option<(u16, Value)> {
-        let addresses = (self.host.as_str(), self.port).to_socket_addrs().ok()?;
-        let mut stream = addresses
-            .into_iter()
-            .find_map(|address| TcpStream::connect_timeout(&address, TIME_MAX).ok())?;
-        stream.set_read_timeout(Some(time_max)).ok()?;
-        stream.set_write_timeout(Some(TIME_MAX)).ok()?;
         let request = format!(
-            "{verb} {path} HTTP/1.0\r\nhost: {}\r\nconnection: close\r\n\
+            "{verb} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\
              content-length: 0\r\n{header_lines}\r\n",
             self.authority()
         );
-        stream.write_all(request.as_bytes()).ok()?;
-        let mut answer = Vec::new();
-        stream
-            .take(ANSWER_BYTES_MAX)
-            .read_to_end(&mut answer)
-            .ok()?;
-        let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n")?;
-        let status = answer
-            .get(9..12)
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        let answered = serde_json::from_slice(answer.get(end + 4..)?).ok()?;
-        Some((status?.parse().ok()?, answered))
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().ok()?.block_on(async {
+            let endpoint = Endpoint::plain(&self.host, self.port);
+            let opened = timeout(CONNECT_TIMEOUT, Connection::open_to(&endpoint)).await;
+            let mut connection = opened.ok()?.ok()?;
+            let answered = timeout(time_max, connection.exchange(request.as_bytes())).await;
+            let answer = answered.ok()?.ok()?;
+            Some((answer.status, serde_json::from_slice(answer.body).ok()?))
+        })
     }
 }
 

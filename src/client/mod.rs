@@ -1,5 +1,8 @@
-//! How programs outside a node speak to it: signatures, and small requests to the health port.
+//! How programs outside a node speak to it: connections, signatures, and small requests to the
+//! health port.
 
+pub mod connection;
+pub mod endpoint;
 pub mod health_port;
 pub mod signer;
 

@@ -104,7 +104,7 @@ pub fn flags(given: &[(&'static str, String)]) -> Result<Translated> {
 /// The value of a setting as the emulator spells it, as ours.
 fn value<'a>(setting: &str, text: &'a str) -> &'a str {
     match (setting, text.trim()) {
-        // Its certificate is one that nobody has signed; ours is, too, unless one is given.
+        // Its certificate is self-signed; ours is, too, unless one is given.
         ("server.protocol", "https-insecure") => "https",
         ("log.level", "quiet") => "off",
         _ => text,

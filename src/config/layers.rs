@@ -90,7 +90,7 @@ fn defaults() -> Dict {
         .expect("the settings are plain structs of plain values")
 }
 
-/// Values from one place, with how that place is called in messages.
+/// Values from one source, with how that source is called in messages.
 struct Layer {
     metadata: Metadata,
     values: Dict,
@@ -245,22 +245,22 @@ fn nearest_setting(setting: &str) -> Option<String> {
         .map(|(_, name)| name)
 }
 
-fn unknown(place: &str, nearest: Option<String>) -> Error {
+fn unknown(source: &str, nearest: Option<String>) -> Error {
     let hint = match nearest {
         Some(nearest) => format!("did you mean {nearest}?"),
         None => format!("the sections are {}", sections().join(", ")),
     };
-    Error::bad_request(format!("{place}: there is no such setting; {hint}"))
+    Error::bad_request(format!("{source}: there is no such setting; {hint}"))
 }
 
 fn sections() -> Vec<String> {
     defaults().into_keys().collect()
 }
 
-/// One line for the operator: the place, the value, what is wrong with it.
+/// Returns one line for the operator: the source, the value, what is wrong with it.
 fn explained(error: figment::Error) -> Error {
     let setting = error.path.join(".");
-    let place = match (&error.metadata, &error.profile) {
+    let source = match (&error.metadata, &error.profile) {
         (Some(metadata), Some(profile)) => metadata.interpolate(profile, &error.path),
         _ => format!("setting {setting}"),
     };
@@ -268,12 +268,12 @@ fn explained(error: figment::Error) -> Error {
         Kind::UnknownField(field, _) => {
             // Depending on the depth, the path holds the field or ends at its section.
             let inside = error.path.last() == Some(field);
-            let (place, setting) = match (inside, setting.is_empty()) {
-                (true, _) => (place, setting),
-                (false, true) => (format!("{place}{field}"), field.clone()),
-                (false, false) => (format!("{place}.{field}"), format!("{setting}.{field}")),
+            let (source, setting) = match (inside, setting.is_empty()) {
+                (true, _) => (source, setting),
+                (false, true) => (format!("{source}{field}"), field.clone()),
+                (false, false) => (format!("{source}.{field}"), format!("{setting}.{field}")),
             };
-            return unknown(&place, nearest_setting(&setting));
+            return unknown(&source, nearest_setting(&setting));
         }
         Kind::UnknownVariant(found, known) => {
             format!("'{found}' is not one of {}", known.join(", "))
@@ -287,7 +287,7 @@ fn explained(error: figment::Error) -> Error {
         Kind::Message(message) => message.clone(),
         other => other.to_string(),
     };
-    Error::bad_request(format!("{place}: {problem}"))
+    Error::bad_request(format!("{source}: {problem}"))
 }
 
 #[cfg(test)]

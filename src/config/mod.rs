@@ -53,7 +53,7 @@ pub struct Server {
     pub health_port: u16,
     /// `http` or `https`. .NET and Java clients refuse plain http.
     pub protocol: Protocol,
-    /// Whether the node takes the place of the Cosmos DB emulator in tests: it reads the emulator's
+    /// Whether the node stands in for the Cosmos DB emulator in tests: it reads the emulator's
     /// variables (`PORT`, `PROTOCOL`, …), and takes the well-known key on any address.
     pub emulator: bool,
     /// Threads that serve requests; 0 means one a core.
@@ -68,7 +68,7 @@ pub struct Server {
     /// The account's consistency level; a request may ask for a weaker one.
     pub consistency: Consistency,
     /// Names by which clients may address this node, separated by commas: `db.example.org`. Counts
-    /// for orders on the health port, and for REST while the well-known key is in force or
+    /// for orders on the health port, and for REST while the well-known key is effective or
     /// authentication is off; IP addresses, `localhost` and names without dots always pass.
     #[serde(deserialize_with = "checks::host_names")]
     pub allowed_hosts: String,
@@ -113,19 +113,20 @@ pub struct Storage {
     /// memory: a sixteenth, 128 at most.
     #[serde(deserialize_with = "checks::whole::<_, _, 0, 1_048_576>")]
     pub write_buffer_mb: u64,
-    /// Size of a shard's journal above which buffers are written out: bounds the time of a restart.
+    /// Size of a shard's WAL above which write buffers are flushed: bounds the time of a restart.
     #[serde(deserialize_with = "checks::whole::<_, _, 1, 1_048_576>")]
     pub journal_mb_max: u64,
-    /// Disk space that is set aside so that expired items can be purged from a full disk; at most a sixteenth of the disk. 0: none.
+    /// Disk space that is set aside so that expired items can be purged from a full disk; at most a
+    /// sixteenth of the disk. 0: none.
     #[serde(deserialize_with = "checks::whole::<_, _, 0, 1_048_576>")]
     pub reserve_mb: u64,
 }
 
-/// Who may use the node.
+/// Which clients may use the node.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
-    /// Whether requests must be signed. Without it everybody who can reach the port may do all.
+    /// Whether requests must be signed. Without it every client that reaches the port may do all.
     pub enabled: bool,
     /// File of the account's keys: one key in base64, or TOML with `primary`, `secondary`,
     /// `primary_readonly` and `secondary_readonly`. Empty: the emulator's well-known key, on
@@ -198,16 +199,19 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
-    /// This node's number in the cluster; 0 means that it is on its own, or that the cluster it joins gives it one.
+    /// This node's number in the cluster; 0 means that it is standalone, or that the cluster it
+    /// joins gives it one.
     #[serde(deserialize_with = "checks::whole::<_, _, 0, 1_000_000>")]
     pub node: u64,
     /// Where the other nodes reach this one, `10.0.0.4:8082`, if `members` does not say so.
     #[serde(deserialize_with = "checks::address")]
     pub address: String,
-    /// A running node of the cluster that this node is to join, by the address at which the nodes reach each other.
+    /// A running node of the cluster that this node is to join, by the address at which the nodes
+    /// reach each other.
     #[serde(deserialize_with = "checks::address")]
     pub join: String,
-    /// All nodes that begin the cluster together and where they reach each other, the same for all of them: `1=10.0.0.1:8082,2=10.0.0.2:8082,3=10.0.0.3:8082`.
+    /// All nodes that begin the cluster together and where they reach each other, the same for all
+    /// of them: `1=10.0.0.1:8082,2=10.0.0.2:8082,3=10.0.0.3:8082`.
     #[serde(deserialize_with = "checks::members")]
     pub members: String,
     /// Name of the cluster; nodes of another one are refused.

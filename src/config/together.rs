@@ -3,8 +3,8 @@
 use super::{Protocol, Settings};
 use crate::model::error::{Error, Result};
 
-/// Fills in what follows from other settings, and refuses what contradicts them. `is_set` says whether a
-/// setting was given, and not left at its default.
+/// Fills in what follows from other settings, and refuses what contradicts them. `is_set` says
+/// whether a setting was given, and not left at its default.
 pub fn check(mut settings: Settings, is_set: impl Fn(&str) -> bool) -> Result<Settings> {
     let tls = &settings.tls;
     if settings.server.protocol == Protocol::Http && (tls.cert.is_some() || tls.key.is_some()) {

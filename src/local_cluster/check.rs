@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Every shard is read as a whole by every node.
-const CHECK_TIME_MAX: Duration = Duration::from_secs(3_600);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(3_600);
 /// Characters of a digest that people are shown.
 const DIGEST_SHOWN: usize = 16;
 
@@ -26,7 +26,7 @@ pub fn run(folder: &Path, key: &KeyFlag, read_key: ReadKey<'_>) -> Result<()> {
     let signer = key.signer(node.key_file.as_deref(), read_key)?;
     let checked = node
         .health()
-        .order(&signer, "GET", "/cluster/check", CHECK_TIME_MAX)?;
+        .order(&signer, "GET", "/cluster/check", CHECK_TIMEOUT)?;
     let (text, found) = shown(&checked);
     print!("{text}");
     match (found.differ, found.missing.is_empty()) {

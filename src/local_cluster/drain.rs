@@ -4,15 +4,15 @@ use std::{path::Path, time::Duration};
 
 use serde_json::Value;
 
-use super::nodes::{self, Node};
+use super::nodes::{self, LocalNode};
 use crate::{
     client::{HealthPort, Signer},
     model::error::{Error, Result},
 };
 
 /// The node that was asked may have to ask the one that leads the catalog.
-const ORDER_TIME_MAX: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const ORDER_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// `signer` is given the key file of a node that `up` has started.
 pub fn run(
@@ -29,7 +29,7 @@ pub fn run(
         }
     };
     let path = format!("/cluster/drain/{node}");
-    port.order(&signer, "POST", &path, ORDER_TIME_MAX)?;
+    port.order(&signer, "POST", &path, ORDER_TIMEOUT)?;
     let mut shown = None;
     loop {
         let status = port.get("/status").ok_or_else(|| {
@@ -45,14 +45,14 @@ pub fn run(
             println!("node {node} has {left} replicas left");
             shown = Some(left);
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     println!("node {node} has nothing left and is off the list: it can be stopped");
     Ok(())
 }
 
 /// A node that stays.
-fn another(node: u64, folder: &Path) -> Result<Node> {
+fn another(node: u64, folder: &Path) -> Result<LocalNode> {
     let nodes = nodes::load(folder)?;
     let mut others = nodes.into_iter().filter(|one| u64::from(one.id) != node);
     others

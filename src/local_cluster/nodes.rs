@@ -21,12 +21,12 @@ const PORTS_PER_NODE: u16 = 10;
 const KEY_FILE_VARIABLE: &str = "BOLIDE_AUTH__KEY_FILE";
 const FILE: &str = "cluster.json";
 const CLUSTER_KEY: &str = "cluster.key";
-const START_TIME_MAX: Duration = Duration::from_secs(60);
-const STOP_TIME_MAX: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(50);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Serialize, Deserialize)]
-pub struct Node {
+pub struct LocalNode {
     pub id: u16,
     pid: u32,
     pub port: u16,
@@ -36,7 +36,7 @@ pub struct Node {
     pub key_file: Option<PathBuf>,
 }
 
-impl Node {
+impl LocalNode {
     pub fn health(&self) -> HealthPort {
         HealthPort::local(self.health_port)
     }
@@ -47,7 +47,7 @@ fn cannot(what: &str) -> impl Fn(std::io::Error) -> Error + '_ {
 }
 
 /// The nodes that `up` has started.
-pub fn load(folder: &Path) -> Result<Vec<Node>> {
+pub fn load(folder: &Path) -> Result<Vec<LocalNode>> {
     let path = folder.join(FILE);
     let text = fs::read(&path).map_err(|_| {
         let (shown, up) = (folder.display(), hints::command("up", folder));
@@ -62,7 +62,7 @@ pub fn load(folder: &Path) -> Result<Vec<Node>> {
 }
 
 /// A process that runs and is a node of this cluster.
-fn is_running(folder: &Path, node: &Node) -> bool {
+fn is_running(folder: &Path, node: &LocalNode) -> bool {
     let line = fs::read(format!("/proc/{}/cmdline", node.pid)).unwrap_or_default();
     let line = String::from_utf8_lossy(&line);
     line.contains(&*folder.join(format!("node{}", node.id)).to_string_lossy())
@@ -106,7 +106,7 @@ pub fn up(folder: &Path, count: u16, port: u16, key_file: Option<&Path>) -> Resu
             ),
         ];
         let child = spawn(folder, id, &settings)?;
-        nodes.push(Node {
+        nodes.push(LocalNode {
             id,
             pid: child.id(),
             port: ports(id),
@@ -184,8 +184,8 @@ fn spawn(folder: &Path, id: u16, settings: &[(&str, String)]) -> Result<Child> {
         .map_err(&cannot)
 }
 
-fn wait_for_leader(folder: &Path, nodes: &[Node], children: &mut [Child]) -> Result<()> {
-    let deadline = Instant::now() + START_TIME_MAX;
+fn wait_for_leader(folder: &Path, nodes: &[LocalNode], children: &mut [Child]) -> Result<()> {
+    let deadline = Instant::now() + START_TIMEOUT;
     loop {
         for (node, child) in nodes.iter().zip(&mut *children) {
             if let Ok(Some(ended)) = child.try_wait() {
@@ -198,7 +198,7 @@ fn wait_for_leader(folder: &Path, nodes: &[Node], children: &mut [Child]) -> Res
                 )));
             }
         }
-        let led = |node: &Node| {
+        let led = |node: &LocalNode| {
             node.health()
                 .get("/status")
                 .is_some_and(|status| status::catalog_leader(&status).is_some())
@@ -209,11 +209,11 @@ fn wait_for_leader(folder: &Path, nodes: &[Node], children: &mut [Child]) -> Res
         if Instant::now() > deadline {
             return Err(Error::unavailable(format!(
                 "the nodes have not found each other within {} s; '{}' has their logs",
-                START_TIME_MAX.as_secs(),
+                START_TIMEOUT.as_secs(),
                 folder.display()
             )));
         }
-        std::thread::sleep(POLL);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -225,12 +225,12 @@ pub fn down(folder: &Path) -> Result<()> {
         println!("node {} ends", node.id);
         let _ = Command::new("kill").arg(node.pid.to_string()).status();
     }
-    let deadline = Instant::now() + STOP_TIME_MAX;
+    let deadline = Instant::now() + STOP_TIMEOUT;
     while running().next().is_some() {
         if Instant::now() > deadline {
             return Err(Error::unavailable("some nodes do not end"));
         }
-        std::thread::sleep(POLL);
+        std::thread::sleep(POLL_INTERVAL);
     }
     fs::remove_file(folder.join(FILE)).map_err(cannot("forget the nodes"))?;
     println!("the cluster is down; its data is in '{}'", folder.display());

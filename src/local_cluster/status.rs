@@ -125,7 +125,7 @@ fn node_line(
     )
 }
 
-/// A line for each shard: who leads it, and how far each replica is.
+/// Adds a line for each shard: its leader, and how far each replica is.
 fn shards(text: &mut String, known: &BTreeMap<u64, Known>, witness: &Value) {
     for container in witness["containers"].as_array().into_iter().flatten() {
         for shard in container["shards"].as_array().into_iter().flatten() {

@@ -19,15 +19,15 @@ use crate::{
 const HEALTH_PORT: u16 = 8080;
 
 /// A split answers when its parts have taken over.
-const SPLIT_TIME_MAX: Duration = Duration::from_secs(600);
-const CONFIRM_TIME_MAX: Duration = Duration::from_secs(10);
+const SPLIT_TIMEOUT: Duration = Duration::from_secs(600);
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An order to a running node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperatorTask {
     Clock(ClockTask),
     Ready(Ready),
-    Split(Split),
+    Split(SplitOrder),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
@@ -37,7 +37,7 @@ pub enum ClockTask {
 }
 
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
-pub struct Split {
+pub struct SplitOrder {
     /// The container, as dbs/DATABASE/colls/CONTAINER
     container: String,
     /// The partition key range; may be left out where there is only one
@@ -47,7 +47,7 @@ pub struct Split {
     node: NodeFlags,
 }
 
-/// Which node, and who asks.
+/// Which node, and with which key.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct NodeFlags {
     #[command(flatten)]
@@ -74,7 +74,8 @@ pub struct HealthFlags {
 
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyFlag {
-    /// Sign with the primary key of this file [default: auth.key_file of the settings, else the emulator's key]
+    /// Sign with the primary key of this file [default: auth.key_file of the settings, else the
+    /// emulator's key]
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
 }
@@ -151,7 +152,7 @@ pub fn run(task: &OperatorTask, read_key: ReadKey<'_>) -> Result<()> {
 fn confirm(node: &NodeFlags, read_key: ReadKey<'_>) -> Result<()> {
     let signer = node.key.signer(None, read_key)?;
     let port = node.health.port()?;
-    let answer = port.order(&signer, "POST", "/clock/confirm", CONFIRM_TIME_MAX)?;
+    let answer = port.order(&signer, "POST", "/clock/confirm", CONFIRM_TIMEOUT)?;
     match answer["purgingPaused"].as_bool() {
         Some(true) => println!("confirmed; purging is still paused, /status says why"),
         _ => println!("confirmed; purging goes on"),
@@ -159,7 +160,7 @@ fn confirm(node: &NodeFlags, read_key: ReadKey<'_>) -> Result<()> {
     Ok(())
 }
 
-fn split(split: &Split, read_key: ReadKey<'_>) -> Result<()> {
+fn split(split: &SplitOrder, read_key: ReadKey<'_>) -> Result<()> {
     let mut query = form_urlencoded::Serializer::new(String::new());
     query.append_pair("container", &split.container);
     if let Some(range) = split.range {
@@ -168,7 +169,7 @@ fn split(split: &Split, read_key: ReadKey<'_>) -> Result<()> {
     let path = format!("/split?{}", query.finish());
     let signer = split.node.key.signer(None, read_key)?;
     let port = split.node.health.port()?;
-    let answer = port.order(&signer, "POST", &path, SPLIT_TIME_MAX)?;
+    let answer = port.order(&signer, "POST", &path, SPLIT_TIMEOUT)?;
     let Some(ranges) = answer["ranges"].as_array() else {
         return Err(Error::internal(format!("the node answered {answer}")));
     };

@@ -1,4 +1,5 @@
-//! What it costs a node to count a point read: the node's own code, on its own, against the CPU time of the reads that were just measured.
+//! What it costs a node to count a point read: the node's own code, on its own, against the CPU
+//! time of the reads that were just measured.
 
 use std::time::Instant;
 

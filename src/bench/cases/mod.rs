@@ -1,4 +1,4 @@
-//! The cases: one file for each thing that a node has to reach.
+//! The cases of `bolide bench node`: one file for each thing that a node has to reach.
 
 mod count;
 mod create;
@@ -21,129 +21,78 @@ use std::io::{Seek as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::context::CaseContext;
 use super::item::BATCH_ITEMS;
-use super::measure::{Compared, Extent, Measured};
-use super::node::Bench;
+use super::measure::Extent;
+use super::node::Launcher;
 use super::options::{CaseName, NodeBench};
-use super::report::{Bar, Report, Unit};
+use super::report::Report;
+use super::report::Unit::Micros;
 use crate::model::error::Result;
 
 /// Operations over which a server's CPU time is taken, at least.
 const OPERATIONS_MIN: u64 = 100_000;
 /// How long a node is waited for to become idle.
-const SETTLE: Duration = Duration::from_secs(30);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Syncs of the probe that says what a sync costs here.
 const PROBE_SYNCS: usize = 50;
 
-/// What all cases need.
-struct Context<'a> {
-    bench: Bench,
-    options: &'a NodeBench,
-    report: &'a RefCell<Report>,
-}
-
-impl Context<'_> {
-    fn add(&self, case: &'static str, figure: &str, value: f64, unit: Unit, bar: Bar) {
-        self.report.borrow_mut().add(case, figure, value, unit, bar);
-    }
-
-    fn add_measured(&self, case: &'static str, name: &str, measured: &Measured) {
-        self.report.borrow_mut().add_measured(case, name, measured);
-    }
-
-    /// The ratio of the rates of all rounds, and its spread.
-    fn add_rate_ratio(
-        &self,
-        case: &'static str,
-        figure: &str,
-        compared: &Compared,
-        unit: Unit,
-        bar: Bar,
-    ) {
-        self.add(case, figure, compared.rate_ratio(), unit, bar);
-        let (low, high) = compared.rate_ratio_range();
-        self.add(
-            case,
-            &format!("{figure}, lowest round"),
-            low,
-            unit,
-            Bar::None,
-        );
-        self.add(
-            case,
-            &format!("{figure}, highest round"),
-            high,
-            unit,
-            Bar::None,
-        );
-    }
-
-    /// The length of one round. A smoke run with few items does few operations too.
-    fn extent(&self) -> Extent {
-        Extent {
-            length: self.length(),
-            operations_min: OPERATIONS_MIN
-                .min(u64::from(self.options.items))
-                .div_ceil(u64::from(self.options.rounds)),
-        }
-    }
-
-    fn length(&self) -> Duration {
-        Duration::from_secs_f64(self.options.seconds)
-    }
-
-    /// The size of the large containers, in whole batches.
-    fn items(&self) -> u32 {
-        self.options.items.div_ceil(BATCH_ITEMS) * BATCH_ITEMS
-    }
-}
-
 /// Runs all cases that are asked for. Their figures are in the report even if a later one fails.
 pub async fn run(options: &NodeBench, report: &RefCell<Report>) -> Result<()> {
-    let context = Context {
-        bench: Bench::new(options.data_path.as_deref())?,
-        options,
+    // A smoke run with few items does few operations too.
+    let operations = OPERATIONS_MIN.min(u64::from(options.items));
+    let context = &CaseContext {
+        bench: Launcher::new(options.servers.data_path.as_deref())?,
         report,
+        // In whole batches.
+        items: options.items.div_ceil(BATCH_ITEMS) * BATCH_ITEMS,
+        connections: options.servers.connections,
+        rounds: options.rounds,
+        extent: Extent {
+            length: Duration::from_secs_f64(options.seconds),
+            operations_min: operations.div_ceil(u64::from(options.rounds)),
+        },
     };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    context.add("machine", "cores", cores as f64, Unit::Count, Bar::None);
+    let machine = context.machine();
     for (figure, grows) in [
         ("sync of a 4 KB append, p10", true),
         ("sync of a 4 KB overwrite, p10", false),
     ] {
         if let Some(micros) = sync_micros(context.bench.scratch.path(), grows) {
-            context.add("machine", figure, micros, Unit::Micros, Bar::None);
+            machine.show(figure, micros, Micros);
         }
     }
-    if options.wants(CaseName::Startup) {
-        startup::run(&context).await?;
+    let wants = |case| options.wants(case);
+    if wants(CaseName::Startup) {
+        startup::run(context).await?;
     }
-    if options.wants(CaseName::PointRead) {
-        point_read::run(&context).await?;
+    if wants(CaseName::PointRead) {
+        point_read::run(context).await?;
     }
-    if options.wants(CaseName::Create) {
-        create::run(&context).await?;
+    if wants(CaseName::Create) {
+        create::run(context).await?;
     }
-    if options.wants(CaseName::Million) || options.wants(CaseName::FewDue) {
-        million::run(&context).await?;
+    if wants(CaseName::Million) || wants(CaseName::FewDue) {
+        million::run(context, wants).await?;
     }
-    if options.wants(CaseName::MassExpiry) {
-        mass_expiry::run(&context).await?;
+    if wants(CaseName::MassExpiry) {
+        mass_expiry::run(context).await?;
     }
-    if queried::CASES.iter().any(|case| options.wants(*case)) {
-        queried::run(&context).await?;
+    if queried::CASES.into_iter().any(wants) {
+        queried::run(context, wants).await?;
     }
-    if options.wants(CaseName::IndexedCreate) {
-        indexed_create::run(&context).await?;
+    if wants(CaseName::IndexedCreate) {
+        indexed_create::run(context).await?;
     }
-    if options.wants(CaseName::ManyContainers) {
-        many_containers::run(&context).await?;
+    if wants(CaseName::ManyContainers) {
+        many_containers::run(context, options.containers).await?;
     }
     Ok(())
 }
 
-/// What the disk below this folder takes to make a small write durable, at the end of a file or
-/// within it. On a folder in memory it is next to nothing, and the figures of writes say little.
+/// Returns what the disk below this folder takes to make a small write durable, at the end of a
+/// file or within it. On a folder in memory it is next to nothing, and the figures of writes say
+/// little.
 fn sync_micros(folder: &Path, grows: bool) -> Option<f64> {
     const BLOCK: [u8; 4096] = [7; 4096];
     let path = folder.join("sync-probe");
@@ -165,8 +114,4 @@ fn sync_micros(folder: &Path, grows: bool) -> Option<f64> {
     // On a busy machine most of them wait longer for a core than for the disk.
     times.sort_by(f64::total_cmp);
     times.get(PROBE_SYNCS / 10).copied()
-}
-
-fn megabytes(bytes: u64) -> f64 {
-    bytes as f64 / (1024.0 * 1024.0)
 }

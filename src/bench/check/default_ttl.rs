@@ -1,9 +1,9 @@
 //! What the container's default time to live was when, as far as the driver can know.
 
-use super::server_clock::Offset;
+use super::server_clock::ClockOffset;
 
 /// In seconds, or none: items that inherit never expire.
-pub type Default = Option<u64>;
+pub type DefaultSeconds = Option<u64>;
 
 /// The defaults since the run began. A change is in force at the earliest when it was sent, at the
 /// latest when it was answered. Both are moments of the driver's clock, not seconds: a request
@@ -15,7 +15,7 @@ pub struct DefaultTtls {
 
 #[derive(Clone, Copy, Debug)]
 struct Period {
-    default: Default,
+    default: DefaultSeconds,
     possible_from: f64,
     possible_until: f64,
     certain_from: f64,
@@ -23,7 +23,7 @@ struct Period {
 }
 
 impl DefaultTtls {
-    pub fn new(default: Default) -> Self {
+    pub fn new(default: DefaultSeconds) -> Self {
         Self {
             periods: vec![Period {
                 default,
@@ -36,7 +36,7 @@ impl DefaultTtls {
     }
 
     /// A change is sent at this moment.
-    pub fn sent(&mut self, default: Default, moment: f64) {
+    pub fn sent(&mut self, default: DefaultSeconds, moment: f64) {
         if let Some(last) = self.periods.last_mut() {
             last.certain_until = last.certain_until.min(moment);
         }
@@ -62,7 +62,7 @@ impl DefaultTtls {
 
     /// Returns the moment from which on an item that inherits, written in this second or earlier,
     /// is gone for sure for requests that are sent after it; none if that is later than `sent`.
-    pub fn surely_gone(&self, written: u64, server: Offset, sent: f64) -> Option<f64> {
+    pub fn surely_gone(&self, written: u64, server: ClockOffset, sent: f64) -> Option<f64> {
         let gone = self.periods.iter().filter_map(|period| {
             let due = written.checked_add(period.default?)?;
             let moment = server.surely_reached(due).max(period.certain_from);
@@ -73,7 +73,7 @@ impl DefaultTtls {
 
     /// Returns whether an item that inherits, written in this second or later, may have expired
     /// before an answer that came at `answered`.
-    pub fn may_be_gone(&self, written: u64, server: Offset, answered: f64) -> bool {
+    pub fn may_be_gone(&self, written: u64, server: ClockOffset, answered: f64) -> bool {
         self.periods.iter().any(|period| {
             let due = period
                 .default
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     /// The server's clock is the driver's.
-    const SAME: Offset = Offset {
+    const SAME: ClockOffset = ClockOffset {
         low: 0.0,
         high: 0.0,
     };
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_not_known_widens_both_ways() {
         let defaults = DefaultTtls::new(Some(10));
-        let server = Offset {
+        let server = ClockOffset {
             low: -2.0,
             high: 3.0,
         };

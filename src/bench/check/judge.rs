@@ -3,18 +3,18 @@
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use super::default_ttl::{Default as DefaultTtl, DefaultTtls};
-use super::model::{Expectation, Life, Model, Span, Ticket};
+use super::default_ttl::{DefaultSeconds, DefaultTtls};
+use super::model::{Expectation, ItemModel, Lifetime, Span, Ticket};
 use super::seen::{Seen, written};
 use super::server_clock::ServerClock;
-use super::violation::{Evidence, Kind, Violations, readable};
-use crate::bench::connection::Answer;
+use super::violation::{Evidence, ViolationKind, Violations, readable};
 use crate::bench::histogram::Histogram;
-use crate::bench::item::Known;
+use crate::bench::item::KnownItem;
+use crate::client::connection::RawAnswer;
 
 /// What an answer is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AnswerVerdict {
     /// As it has to be.
     Right,
     /// The item is not there, and need not be.
@@ -44,7 +44,7 @@ pub struct Lag {
 
 /// The model, the clocks, and what was found.
 pub struct Checker {
-    pub model: Model,
+    pub model: ItemModel,
     pub clock: ServerClock,
     pub violations: Violations,
     defaults: RwLock<DefaultTtls>,
@@ -56,15 +56,15 @@ pub struct Checker {
 #[derive(Clone, Copy)]
 pub struct Exchange<'a> {
     pub request: &'a [u8],
-    pub answer: Answer<'a>,
+    pub answer: RawAnswer<'a>,
     /// On this machine's clock.
     pub answered: f64,
 }
 
 impl Checker {
-    pub fn new(clock: ServerClock, default: DefaultTtl, item_bytes: usize) -> Self {
+    pub fn new(clock: ServerClock, default: DefaultSeconds, item_bytes: usize) -> Self {
         Self {
-            model: Model::default(),
+            model: ItemModel::default(),
             clock,
             violations: Violations::default(),
             defaults: RwLock::new(DefaultTtls::new(default)),
@@ -74,7 +74,7 @@ impl Checker {
     }
 
     /// A change of the container's default is sent.
-    pub fn default_sent(&self, default: DefaultTtl, now: f64) {
+    pub fn default_sent(&self, default: DefaultSeconds, now: f64) {
         let mut defaults = self
             .defaults
             .write()
@@ -92,7 +92,7 @@ impl Checker {
     }
 
     /// A write of an item is sent.
-    pub fn begin(&self, item: u64, life: Life, now: f64) -> Ticket {
+    pub fn begin(&self, item: u64, life: Lifetime, now: f64) -> Ticket {
         self.model.begin(item, life, self.clock.earliest(now), now)
     }
 
@@ -112,7 +112,7 @@ impl Checker {
     }
 
     fn done(&self, ticket: Ticket, seconds: (u64, u64), exchange: &Exchange<'_>) {
-        let token = exchange.answer.header("x-ms-session-token:");
+        let token = exchange.answer.header("x-ms-session-token");
         self.model.done(ticket, seconds, token, exchange.answered);
     }
 
@@ -128,7 +128,7 @@ impl Checker {
     }
 
     /// A point read.
-    pub fn read(&self, expected: &Expectation, exchange: &Exchange<'_>) -> Verdict {
+    pub fn read(&self, expected: &Expectation, exchange: &Exchange<'_>) -> AnswerVerdict {
         match exchange.answer.status {
             200 => match Seen::of(exchange.answer.body) {
                 Some(seen) if seen.number == expected.item => {
@@ -136,29 +136,29 @@ impl Checker {
                 }
                 _ => {
                     let what = format!("item {} came back as another one", expected.item);
-                    self.note(Kind::WrongContent, what, expected.sent, exchange)
+                    self.note(ViolationKind::WrongContent, what, expected.sent, exchange)
                 }
             },
-            404 if is_session_unavailable(exchange) => Verdict::Failed,
+            404 if is_session_unavailable(exchange) => AnswerVerdict::Failed,
             404 => self.missed(expected, u32::MAX, exchange),
-            _ => Verdict::Failed,
+            _ => AnswerVerdict::Failed,
         }
     }
 
     /// An item in a page of a query or a feed that was asked for at this moment.
-    pub fn listed(&self, seen: &Seen<'_>, sent: f64, exchange: &Exchange<'_>) -> Verdict {
+    pub fn listed(&self, seen: &Seen<'_>, sent: f64, exchange: &Exchange<'_>) -> AnswerVerdict {
         let floor = self.model.with(seen.number, |item| item.floor_at(sent));
         match self.seen(seen, floor, sent, exchange) {
-            Verdict::Older => {
+            AnswerVerdict::Older => {
                 let what = self.older(seen.number, seen.version, floor);
-                self.note(Kind::StaleRead, what, sent, exchange)
+                self.note(ViolationKind::StaleRead, what, sent, exchange)
             }
             verdict => verdict,
         }
     }
 
     /// An item in a page of the change feed.
-    pub fn fed(&self, seen: &Seen<'_>, sent: f64, exchange: &Exchange<'_>) -> Verdict {
+    pub fn fed(&self, seen: &Seen<'_>, sent: f64, exchange: &Exchange<'_>) -> AnswerVerdict {
         self.model
             .with(seen.number, |item| item.fed = item.fed.max(seen.version));
         self.listed(seen, sent, exchange)
@@ -170,7 +170,7 @@ impl Checker {
         expected: &Expectation,
         own_write: u32,
         exchange: &Exchange<'_>,
-    ) -> Verdict {
+    ) -> AnswerVerdict {
         if self.must_be_there(expected, own_write, exchange.answered) {
             let what = format!(
                 "item {} must be there (version {} or later was acknowledged{}) and is missing",
@@ -178,12 +178,12 @@ impl Checker {
                 expected.floor + 1,
                 self.due_shown(&expected.span),
             );
-            return self.note(Kind::LiveMissing, what, expected.sent, exchange);
+            return self.note(ViolationKind::LiveMissing, what, expected.sent, exchange);
         }
         if let Some(Gone::Expired(_)) = self.must_be_gone(expected) {
             self.record_lag(0.0);
         }
-        Verdict::Gone
+        AnswerVerdict::Gone
     }
 
     /// A write found an item there. Whether it may be.
@@ -192,16 +192,16 @@ impl Checker {
         expected: &Expectation,
         own_write: u32,
         exchange: &Exchange<'_>,
-    ) -> Verdict {
-        // Somebody else's write in between may have brought it back.
+    ) -> AnswerVerdict {
+        // Another connection's write in between may have brought it back.
         let last = self.model.with(expected.item, |item| item.last);
         if own_write != expected.last + 1 || last != own_write {
-            return Verdict::Right;
+            return AnswerVerdict::Right;
         }
         let (kind, what) = match self.must_be_gone(expected) {
-            None => return Verdict::Right,
+            None => return AnswerVerdict::Right,
             Some(Gone::Deleted) => (
-                Kind::WrongContent,
+                ViolationKind::WrongContent,
                 format!("item {} must not be there, and is", expected.item),
             ),
             Some(Gone::Expired(since)) => {
@@ -210,7 +210,7 @@ impl Checker {
                     "item {} expired at {since:.3} and is still there",
                     expected.item
                 );
-                (Kind::ExpiredSeen, what)
+                (ViolationKind::ExpiredSeen, what)
             }
         };
         self.note(kind, what, expected.sent, exchange)
@@ -223,12 +223,12 @@ impl Checker {
         version: u32,
         is_lost: bool,
         exchange: &Exchange<'_>,
-    ) -> Verdict {
+    ) -> AnswerVerdict {
         let what = self.older(expected.item, version, expected.floor);
         let kind = if is_lost {
-            Kind::LostWrite
+            ViolationKind::LostWrite
         } else {
-            Kind::StaleRead
+            ViolationKind::StaleRead
         };
         self.note(kind, what, expected.sent, exchange)
     }
@@ -247,13 +247,19 @@ impl Checker {
                 "item {number} has version {} and the change feed showed {fed} to its end",
                 expected.floor + 1,
             );
-            self.note(Kind::LiveMissing, what, now, exchange);
+            self.note(ViolationKind::LiveMissing, what, now, exchange);
             missing += 1;
         }
         missing
     }
 
-    fn seen(&self, seen: &Seen<'_>, floor: u32, sent: f64, exchange: &Exchange<'_>) -> Verdict {
+    fn seen(
+        &self,
+        seen: &Seen<'_>,
+        floor: u32,
+        sent: f64,
+        exchange: &Exchange<'_>,
+    ) -> AnswerVerdict {
         let (item, version) = (seen.number, seen.version);
         let gone = match seen.ttl {
             Some(ttl) => {
@@ -268,10 +274,10 @@ impl Checker {
                 "item {item} of second {} expired at {since:.3} and was seen by a request of {sent:.3}",
                 seen.written,
             );
-            return self.note(Kind::ExpiredSeen, what, sent, exchange);
+            return self.note(ViolationKind::ExpiredSeen, what, sent, exchange);
         }
         let last = self.model.with(item, |item| item.last);
-        let known = Known {
+        let known = KnownItem {
             number: item,
             version,
             ttl: seen.ttl.map(u64::from),
@@ -279,12 +285,12 @@ impl Checker {
         };
         if version == 0 || version > last || !known.has_payload(seen.payload) {
             let what = format!("item {item} shows version {version}, which was never written so");
-            return self.note(Kind::WrongContent, what, sent, exchange);
+            return self.note(ViolationKind::WrongContent, what, sent, exchange);
         }
         if version <= floor {
-            return Verdict::Older;
+            return AnswerVerdict::Older;
         }
-        Verdict::Right
+        AnswerVerdict::Right
     }
 
     fn older(&self, item: u64, version: u32, floor: u32) -> String {
@@ -351,7 +357,13 @@ impl Checker {
         lag.seen.record(Duration::from_secs_f64(seconds.max(0.0)));
     }
 
-    fn note(&self, kind: Kind, what: String, sent: f64, exchange: &Exchange<'_>) -> Verdict {
+    fn note(
+        &self,
+        kind: ViolationKind,
+        what: String,
+        sent: f64,
+        exchange: &Exchange<'_>,
+    ) -> AnswerVerdict {
         let answer = exchange.answer;
         let mut shown = readable(answer.head);
         shown.push_str("\n\n");
@@ -364,13 +376,13 @@ impl Checker {
             request: readable(exchange.request),
             answer: shown,
         });
-        Verdict::Wrong
+        AnswerVerdict::Wrong
     }
 }
 
 /// 404 with the sub-status that says: this replica has not reached the session token yet.
 fn is_session_unavailable(exchange: &Exchange<'_>) -> bool {
-    exchange.answer.header("x-ms-substatus:") == Some("1002")
+    exchange.answer.header("x-ms-substatus") == Some("1002")
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ mod seen;
 mod server_clock;
 mod violation;
 
-pub use judge::{Checker, Exchange, Lag, Verdict};
-pub use model::{Expectation, Life, Ticket};
+pub use judge::{AnswerVerdict, Checker, Exchange, Lag};
+pub use model::{Expectation, Lifetime, Ticket};
 pub use seen::{Seen, seen_items};
 pub use server_clock::ServerClock;
-pub use violation::{Evidence, Kind, Violations};
+pub use violation::{Evidence, ViolationKind, Violations};

@@ -1,7 +1,7 @@
 //! The model: of every item, the writes that may be its latest.
 //!
 //! Each write of an item gets a number, which is also in the item. A write that was answered
-//! supersedes all that had been answered before it was sent; writes that were under way together
+//! supersedes all that had been answered before it was sent; writes that were in flight together
 //! may have happened in either order, so both stay possible. "Not there" is a version too.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ const GRACE_SECONDS: f64 = 30.0;
 
 /// How long a version lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum Lifetime {
     /// As long as the container's default says.
     Inherits,
     After(u32),
@@ -23,8 +23,8 @@ pub enum Life {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fate {
-    UnderWay,
+enum WriteOutcome {
+    InFlight,
     Done,
     /// It had no answer. From this moment on it has happened or will not.
     Unknown(f64),
@@ -33,8 +33,8 @@ enum Fate {
 #[derive(Clone, Copy, Debug)]
 struct Version {
     number: u32,
-    life: Life,
-    fate: Fate,
+    life: Lifetime,
+    outcome: WriteOutcome,
     /// The earliest and the latest second that `_ts` may be.
     written: (u64, u64),
 }
@@ -64,8 +64,8 @@ impl Default for Item {
             floor_before: (0, 0.0),
             versions: vec![Version {
                 number: 0,
-                life: Life::Absent,
-                fate: Fate::Done,
+                life: Lifetime::Absent,
+                outcome: WriteOutcome::Done,
                 written: (0, 0),
             }],
             token: None,
@@ -89,7 +89,7 @@ pub(super) struct Span {
     pub may_be_absent: bool,
     pub earliest_due: u64,
     pub oldest_inheriting: u64,
-    /// Nothing is under way that could bring it back.
+    /// Nothing is in flight that could bring it back.
     pub is_settled: bool,
     pub latest_due: Option<u64>,
     pub newest_inheriting: Option<u64>,
@@ -150,15 +150,15 @@ impl Item {
     pub fn span(&self, without: u32) -> Span {
         let mut span = Span::NONE;
         for version in self.versions.iter().filter(|v| v.number != without) {
-            span.is_settled &= version.fate == Fate::Done;
+            span.is_settled &= version.outcome == WriteOutcome::Done;
             let (low, high) = version.written;
             match version.life {
-                Life::Absent => span.may_be_absent = true,
-                Life::Inherits => {
+                Lifetime::Absent => span.may_be_absent = true,
+                Lifetime::Inherits => {
                     span.oldest_inheriting = span.oldest_inheriting.min(low);
                     span.newest_inheriting = span.newest_inheriting.max(Some(high));
                 }
-                Life::After(ttl) => {
+                Lifetime::After(ttl) => {
                     let due = |written: u64| written.saturating_add(u64::from(ttl));
                     span.earliest_due = span.earliest_due.min(due(low));
                     span.latest_due = span.latest_due.max(Some(due(high)));
@@ -186,8 +186,8 @@ impl Item {
 
     fn settle(&mut self, now: f64) {
         for version in &mut self.versions {
-            if matches!(version.fate, Fate::Unknown(until) if until <= now) {
-                version.fate = Fate::Done;
+            if matches!(version.outcome, WriteOutcome::Unknown(until) if until <= now) {
+                version.outcome = WriteOutcome::Done;
             }
         }
     }
@@ -204,11 +204,11 @@ impl Item {
 }
 
 /// All items of a container.
-pub struct Model {
+pub struct ItemModel {
     shards: Vec<Mutex<HashMap<u64, Item>>>,
 }
 
-impl Default for Model {
+impl Default for ItemModel {
     fn default() -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::new(HashMap::new()));
         Self {
@@ -217,7 +217,7 @@ impl Default for Model {
     }
 }
 
-impl Model {
+impl ItemModel {
     fn shard(&self, item: u64) -> MutexGuard<'_, HashMap<u64, Item>> {
         let index = (item % SHARDS) as usize;
         let shard = self.shards.get(index).expect("there are SHARDS shards");
@@ -244,17 +244,20 @@ impl Model {
     }
 
     /// A write is sent; the server's clock shows this second at the earliest.
-    pub fn begin(&self, item: u64, life: Life, earliest: u64, now: f64) -> Ticket {
+    pub fn begin(&self, item: u64, life: Lifetime, earliest: u64, now: f64) -> Ticket {
         self.with(item, |known| {
             known.settle(now);
             known.last += 1;
             let version = known.last;
-            let open = known.versions.iter().find(|v| v.fate != Fate::Done);
+            let open = known
+                .versions
+                .iter()
+                .find(|v| v.outcome != WriteOutcome::Done);
             let supersedes = open.map_or(version, |v| v.number) - 1;
             known.versions.push(Version {
                 number: version,
                 life,
-                fate: Fate::UnderWay,
+                outcome: WriteOutcome::InFlight,
                 written: (earliest, u64::MAX),
             });
             Ticket {
@@ -270,7 +273,7 @@ impl Model {
         self.with(ticket.item, |known| {
             for version in &mut known.versions {
                 if version.number == ticket.version {
-                    version.fate = Fate::Done;
+                    version.outcome = WriteOutcome::Done;
                     version.written = written;
                 }
             }
@@ -293,7 +296,7 @@ impl Model {
         self.with(ticket.item, |known| {
             for version in &mut known.versions {
                 if version.number == ticket.version {
-                    version.fate = Fate::Unknown(now + GRACE_SECONDS);
+                    version.outcome = WriteOutcome::Unknown(now + GRACE_SECONDS);
                     version.written.1 = latest + GRACE_SECONDS as u64;
                 }
             }
@@ -315,7 +318,7 @@ impl Model {
 mod tests {
     use super::*;
 
-    fn write(model: &Model, life: Life, second: u64) -> Ticket {
+    fn write(model: &ItemModel, life: Lifetime, second: u64) -> Ticket {
         let ticket = model.begin(1, life, second, second as f64);
         model.done(ticket, (second, second), Some("0:1#1"), second as f64);
         ticket
@@ -323,13 +326,13 @@ mod tests {
 
     #[test]
     fn a_write_supersedes_what_was_answered_before_it_was_sent() {
-        let model = Model::default();
+        let model = ItemModel::default();
         assert!(model.expect(1, 0.0).span.may_be_absent);
-        write(&model, Life::After(5), 10);
+        write(&model, Lifetime::After(5), 10);
         let expected = model.expect(1, 11.0);
         assert_eq!((expected.floor, expected.span.may_be_absent), (0, false));
         assert_eq!(expected.span.earliest_due, 15);
-        write(&model, Life::After(5), 12);
+        write(&model, Lifetime::After(5), 12);
         let expected = model.expect(1, 13.0);
         assert_eq!((expected.floor, expected.span.earliest_due), (1, 17));
         assert_eq!(expected.token.as_deref(), Some("0:1#1"));
@@ -337,39 +340,39 @@ mod tests {
 
     #[test]
     fn writes_that_overlap_stay_possible_both() {
-        let model = Model::default();
-        write(&model, Life::Inherits, 1);
-        let first = model.begin(1, Life::After(5), 10, 10.0);
-        let second = model.begin(1, Life::Inherits, 10, 10.0);
+        let model = ItemModel::default();
+        write(&model, Lifetime::Inherits, 1);
+        let first = model.begin(1, Lifetime::After(5), 10, 10.0);
+        let second = model.begin(1, Lifetime::Inherits, 10, 10.0);
         model.done(second, (10, 10), None, 10.5);
         model.done(first, (10, 10), None, 10.6);
         let expected = model.expect(1, 11.0);
         assert_eq!(expected.floor, 1);
         assert!(expected.span.newest_inheriting.is_some() && expected.span.is_settled);
         assert_eq!(expected.span.latest_due, Some(15));
-        write(&model, Life::Inherits, 12);
+        write(&model, Lifetime::Inherits, 12);
         assert_eq!(model.expect(1, 13.0).floor, 3);
     }
 
     #[test]
     fn a_write_without_an_answer_may_be_there_or_not_for_a_while() {
-        let model = Model::default();
-        let ticket = model.begin(1, Life::Inherits, 10, 10.0);
+        let model = ItemModel::default();
+        let ticket = model.begin(1, Lifetime::Inherits, 10, 10.0);
         model.unknown(ticket, 11, 11.0);
         let span = model.expect(1, 12.0).span;
         assert!(span.may_be_absent && !span.is_settled);
         let later = 11.0 + GRACE_SECONDS;
         assert!(model.expect(1, later).span.is_settled);
-        write(&model, Life::Inherits, 100);
+        write(&model, Lifetime::Inherits, 100);
         assert_eq!(model.expect(1, 101.0).floor, 1);
         assert!(!model.expect(1, 101.0).span.may_be_absent);
     }
 
     #[test]
     fn a_refused_write_leaves_no_trace_but_its_number() {
-        let model = Model::default();
-        let before = write(&model, Life::Inherits, 1);
-        let ticket = model.begin(1, Life::Absent, 2, 2.0);
+        let model = ItemModel::default();
+        let before = write(&model, Lifetime::Inherits, 1);
+        let ticket = model.begin(1, Lifetime::Absent, 2, 2.0);
         assert!(model.expect(1, 2.0).span.may_be_absent);
         let last = model.expect(1, 2.0).last;
         model.refused(ticket);
@@ -381,9 +384,9 @@ mod tests {
 
     #[test]
     fn the_floor_of_a_moment_ago_is_known() {
-        let model = Model::default();
+        let model = ItemModel::default();
         for second in [10, 20, 30] {
-            write(&model, Life::Inherits, second);
+            write(&model, Lifetime::Inherits, second);
         }
         let floor = |moment| model.with(1, |item| item.floor_at(moment));
         assert_eq!((floor(31.0), floor(29.0), floor(19.0)), (2, 1, 0));

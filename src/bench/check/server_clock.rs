@@ -9,12 +9,12 @@ const OFFSET_MAX: f64 = 900.0;
 
 /// How far the server's clock is ahead of ours, at the least and at the most.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Offset {
+pub struct ClockOffset {
     pub low: f64,
     pub high: f64,
 }
 
-impl Offset {
+impl ClockOffset {
     const NONE: Self = Self {
         low: 0.0,
         high: 0.0,
@@ -34,7 +34,7 @@ impl Offset {
 /// One offset for each endpoint. On this machine there is none.
 #[derive(Debug)]
 pub struct ServerClock {
-    offsets: Mutex<Vec<Offset>>,
+    offsets: Mutex<Vec<ClockOffset>>,
     /// All endpoints are on this machine: nothing has to be learnt.
     is_own: bool,
 }
@@ -49,8 +49,8 @@ impl ServerClock {
     /// For each endpoint, whether it is on this machine.
     pub fn new(own: &[bool]) -> Self {
         let offset = |is_own: &bool| match is_own {
-            true => Offset::NONE,
-            false => Offset {
+            true => ClockOffset::NONE,
+            false => ClockOffset {
                 low: -OFFSET_MAX,
                 high: OFFSET_MAX,
             },
@@ -80,14 +80,14 @@ impl ServerClock {
     }
 
     /// Returns how far the clock of any server may be ahead of ours.
-    pub fn offset(&self) -> Offset {
+    pub fn offset(&self) -> ClockOffset {
         if self.is_own {
-            return Offset::NONE;
+            return ClockOffset::NONE;
         }
         let offsets = self.offsets.lock().unwrap_or_else(PoisonError::into_inner);
         let low = offsets.iter().map(|offset| offset.low);
         let high = offsets.iter().map(|offset| offset.high);
-        Offset {
+        ClockOffset {
             low: low.fold(f64::INFINITY, f64::min),
             high: high.fold(f64::NEG_INFINITY, f64::max),
         }

@@ -13,7 +13,7 @@ const SHOWN_CHARS_MAX: usize = 1_500;
 /// In the order in which they are reported.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ViolationKind {
     /// An item was seen at or after its second.
     ExpiredSeen,
     /// An item that must be there was not.
@@ -22,11 +22,11 @@ pub enum Kind {
     LostWrite,
     /// An answer was older than the session token that was sent with its request.
     StaleRead,
-    /// An item holds what nobody wrote.
+    /// An item holds what was never written.
     WrongContent,
 }
 
-impl Kind {
+impl ViolationKind {
     pub const ALL: [Self; 5] = [
         Self::ExpiredSeen,
         Self::LiveMissing,
@@ -50,7 +50,7 @@ impl Kind {
 /// One violation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evidence {
-    pub kind: Kind,
+    pub kind: ViolationKind,
     /// What was expected, and what came instead.
     pub what: String,
     /// When the request was sent, on this machine's clock.
@@ -66,7 +66,8 @@ impl Evidence {
         let second = std::time::Duration::from_secs(self.sent_unix_seconds as u64);
         let date = httpdate::fmt_http_date(std::time::UNIX_EPOCH + second);
         format!(
-            "VIOLATION {}: {}\n  sent {:.3} ({date}), answered {:.3}\n  request:\n{}\n  answer:\n{}\n",
+            "VIOLATION {}: {}\n  sent {:.3} ({date}), answered {:.3}\n  request:\n{}\n  \
+             answer:\n{}\n",
             self.kind.name(),
             self.what,
             self.sent_unix_seconds,
@@ -83,7 +84,7 @@ fn indented(text: &str) -> String {
     lines.join("\n")
 }
 
-/// The readable part of a request or an answer. A signature is nobody's business.
+/// The readable part of a request or an answer. Signatures are left out.
 pub fn readable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let lines = text
@@ -96,7 +97,7 @@ pub fn readable(bytes: &[u8]) -> String {
 /// All violations of a run.
 #[derive(Debug, Default)]
 pub struct Violations {
-    counts: [AtomicU64; Kind::ALL.len()],
+    counts: [AtomicU64; ViolationKind::ALL.len()],
     kept: Mutex<Vec<Evidence>>,
 }
 
@@ -115,14 +116,17 @@ impl Violations {
         }
     }
 
-    pub fn count(&self, kind: Kind) -> u64 {
+    pub fn count(&self, kind: ViolationKind) -> u64 {
         self.counts
             .get(kind as usize)
             .map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
     pub fn total(&self) -> u64 {
-        Kind::ALL.iter().map(|kind| self.count(*kind)).sum()
+        ViolationKind::ALL
+            .iter()
+            .map(|kind| self.count(*kind))
+            .sum()
     }
 
     pub fn kept(&self) -> Vec<Evidence> {
@@ -143,7 +147,7 @@ mod tests {
         let request = b"GET /x HTTP/1.1\r\nAuthorization: secret\r\nx-ms-date: now\r\n\r\n";
         for number in 0..2 * KEPT_MAX {
             violations.add(Evidence {
-                kind: Kind::LostWrite,
+                kind: ViolationKind::LostWrite,
                 what: format!("item {number}"),
                 sent_unix_seconds: 1.0,
                 answered_unix_seconds: 2.0,
@@ -151,8 +155,11 @@ mod tests {
                 answer: String::new(),
             });
         }
-        assert_eq!(violations.count(Kind::LostWrite), 2 * KEPT_MAX as u64);
-        assert_eq!(violations.count(Kind::StaleRead), 0);
+        assert_eq!(
+            violations.count(ViolationKind::LostWrite),
+            2 * KEPT_MAX as u64
+        );
+        assert_eq!(violations.count(ViolationKind::StaleRead), 0);
         assert_eq!(violations.total(), 2 * KEPT_MAX as u64);
         let kept = violations.kept();
         assert_eq!(kept.len(), KEPT_MAX);

@@ -2,35 +2,33 @@
 
 use serde_json::json;
 
-use super::Context;
-use super::members::Cluster;
+use super::members::MeasuredCluster;
+use crate::bench::context::CaseContext;
 use crate::bench::item::Look;
-use crate::bench::measure::{Compared, measure, measure_all};
-use crate::bench::report::Bar;
+use crate::bench::measure::{Compared, measure_all};
 use crate::bench::scripts::Creates;
 use crate::model::error::Result;
 
-const CASE: &str = "create";
 const CONTAINER: &str = "creates";
 
-pub async fn run(context: &Context<'_>) -> Result<()> {
-    let node = context.bench.start_node("create-solo").await?;
-    let cluster = Cluster::start(&context.bench, "create", &[]).await?;
-    for account in [&*node, &cluster.account()] {
-        account.create_database().await?;
-        account.create_container(CONTAINER, &json!({})).await?;
-    }
-    let mut compared = Compared::default();
-    for round in 0..context.options.rounds {
+pub async fn run(context: &CaseContext<'_>) -> Result<()> {
+    let (bench, nothing) = (&context.bench, json!({}));
+    let node = bench
+        .start_node_with("create-solo", CONTAINER, &nothing)
+        .await?;
+    let cluster = MeasuredCluster::start_with(bench, "create", &[], CONTAINER).await?;
+    let compared = Compared::rounds(context.rounds, async |round| {
+        let (connections, extent) = (context.connections, context.extent);
         let scripts = || {
-            let (signer, connections) = (&context.bench.signer, context.options.connections);
-            Creates::spread(signer, CONTAINER, Look::Payload, round, connections)
+            let look = Look::Payload;
+            Creates::spread(&bench.signer, CONTAINER, look, round, connections)
         };
-        let alone = measure(&node.server, scripts(), context.extent()).await?;
-        let together = measure_all(&cluster.servers(), scripts(), context.extent()).await?;
-        compared.add(&alone, &together);
-    }
+        let alone = measure_all(&[&node.server], scripts(), extent).await?;
+        let together = measure_all(&cluster.servers(), scripts(), extent).await?;
+        Ok((alone, together))
+    })
+    .await?;
     let names = ("one node", "three nodes");
-    context.add_rates(CASE, names, &compared, Bar::AtLeast(0.25));
+    context.case("create").rates(names, &compared, Some(0.25));
     Ok(())
 }

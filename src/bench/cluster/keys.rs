@@ -1,23 +1,23 @@
-//! One item for each of many partition keys, written until it is acknowledged: what a client does that
-//! tries again.
+//! One item for each of many partition keys, written until it is acknowledged, as a client does
+//! that tries again.
 
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::bench::account::Account;
-use crate::bench::connection::Connection;
-use crate::bench::endpoint::Endpoint;
-use crate::bench::request::{Request, container_link, partition_key_header};
-use crate::client::{Signer, unix_seconds};
+use crate::bench::request::{CosmosRequest, container_link};
+use crate::client::Signer;
+use crate::client::connection::Connection;
+use crate::client::endpoint::Endpoint;
 use crate::model::error::{Error, Result};
 
 /// Connections over which the keys are spread.
 const CONNECTIONS: u32 = 48;
 /// Between two tries of a write.
-const AGAIN: Duration = Duration::from_millis(5);
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// When a write is given up, and the run with it.
-const TAKEN_SECONDS_MAX: u64 = 60;
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Characters of a refusal that are shown.
 const REFUSAL_CHARS_MAX: usize = 300;
 
@@ -58,7 +58,7 @@ struct Writer {
 
 impl Writer {
     async fn write(&mut self, key: u32) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(TAKEN_SECONDS_MAX);
+        let deadline = Instant::now() + WRITE_TIMEOUT;
         let mut last = "the node cannot be reached".to_owned();
         while Instant::now() < deadline {
             match self.try_write(key).await {
@@ -69,32 +69,19 @@ impl Writer {
                     last = error.to_string();
                 }
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
+        let seconds = WRITE_TIMEOUT.as_secs();
         Err(Error::unavailable(format!(
-            "a write of the key k{key} was not taken within {TAKEN_SECONDS_MAX} s: {last}"
+            "a write of the key k{key} was not taken within {seconds} s: {last}"
         )))
     }
 
     /// Nothing, if it was acknowledged; otherwise what was answered.
     async fn try_write(&mut self, key: u32) -> std::io::Result<Option<String>> {
-        let path = format!("/{}/docs", self.link);
         let key = format!("k{key}");
-        let header = partition_key_header(&key);
         let body = json!({ "id": "x", "pk": key }).to_string();
-        let request = Request {
-            verb: "POST",
-            path: &path,
-            resource_type: "docs",
-            link: &self.link,
-            headers: vec![
-                ("x-ms-documentdb-partitionkey", header.as_str()),
-                ("x-ms-documentdb-is-upsert", "True"),
-            ],
-            body: body.as_bytes(),
-        };
-        let mut bytes = Vec::new();
-        request.write(&mut bytes, &self.signer, unix_seconds());
+        let bytes = CosmosRequest::upsert(&self.link, &key, body.as_bytes()).bytes(&self.signer);
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(Connection::open_to(&self.endpoint).await?),

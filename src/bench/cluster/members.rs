@@ -2,54 +2,49 @@
 //! started again.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::bench::account::{self, ACCOUNT, Account};
-use crate::bench::endpoint::Endpoint;
-use crate::bench::node::Bench;
-use crate::bench::process::{Server, free_port};
-use crate::client::unix_seconds;
+use crate::bench::account::{self, Account};
+use crate::bench::node::Launcher;
+use crate::bench::process::{ServerProcess, free_port};
+use crate::client::endpoint::Endpoint;
 use crate::model::error::{Error, Result};
 
 /// Nodes of a cluster.
 pub const NODES: usize = 3;
 /// How long the nodes may take to find each other, or to become alike again.
-const SETTLE_SECONDS_MAX: u64 = 120;
-const POLL: Duration = Duration::from_millis(10);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Where a node is, whether it runs or not.
-struct Place {
+/// A node, whether it runs or not.
+struct Member {
     port: u16,
     health: Endpoint,
     folder: PathBuf,
     arguments: Vec<String>,
 }
 
-pub struct Cluster<'b> {
-    bench: &'b Bench,
-    places: Vec<Place>,
-    servers: Vec<Option<Server>>,
+pub struct MeasuredCluster<'b> {
+    bench: &'b Launcher,
+    members: Vec<Member>,
+    servers: Vec<Option<ServerProcess>>,
 }
 
-impl<'b> Cluster<'b> {
+impl<'b> MeasuredCluster<'b> {
     /// Starts the nodes on a folder below the scratch folder, with these settings besides.
-    pub async fn start(bench: &'b Bench, name: &str, settings: &[String]) -> Result<Self> {
+    pub async fn start(bench: &'b Launcher, name: &str, settings: &[String]) -> Result<Self> {
         let folder = bench.scratch.folder(name)?;
         let secret = folder.join("cluster.key");
-        let text = crate::bench::node::fresh_key();
-        std::fs::write(&secret, text).map_err(|error| {
-            Error::bad_request(format!("cannot write '{}': {error}", secret.display()))
-        })?;
+        crate::bench::write_file(&secret, &crate::bench::node::fresh_key())?;
         let ports = (0..NODES)
             .map(|_| Ok((free_port()?, free_port()?, free_port()?)))
             .collect::<Result<Vec<_>>>()?;
         let members = ports.iter().enumerate();
         let members = members.map(|(at, (_, _, peer))| format!("{}=127.0.0.1:{peer}", at + 1));
         let members = members.collect::<Vec<_>>().join(",");
-        let mut places = Vec::new();
+        let mut nodes = Vec::new();
         for (at, (port, health, _)) in ports.iter().enumerate() {
             let folder = bench.scratch.folder(&format!("{name}/node{}", at + 1))?;
             let mut arguments = vec![
@@ -63,7 +58,7 @@ impl<'b> Cluster<'b> {
                 format!("--set=cluster.key_file={}", secret.display()),
             ];
             arguments.extend(settings.iter().map(|setting| format!("--set={setting}")));
-            places.push(Place {
+            nodes.push(Member {
                 port: *port,
                 health: Endpoint::local(*health),
                 folder,
@@ -72,14 +67,28 @@ impl<'b> Cluster<'b> {
         }
         let mut cluster = Self {
             bench,
-            places,
+            members: nodes,
             servers: (0..NODES).map(|_| None).collect(),
         };
         cluster.start_all().await?;
         Ok(cluster)
     }
 
-    /// Starts every node, and waits until each knows who leads the catalog.
+    /// Starts the nodes and makes a container.
+    pub async fn start_with(
+        bench: &'b Launcher,
+        name: &str,
+        settings: &[String],
+        container: &str,
+    ) -> Result<Self> {
+        let cluster = Self::start(bench, name, settings).await?;
+        let account = cluster.account();
+        account.create_database().await?;
+        account.create_container(container, &json!({})).await?;
+        Ok(cluster)
+    }
+
+    /// Starts every node, and waits until each knows the leader of the catalog.
     pub async fn start_all(&mut self) -> Result<()> {
         for node in 0..NODES {
             self.spawn(node)?;
@@ -88,26 +97,21 @@ impl<'b> Cluster<'b> {
     }
 
     pub fn spawn(&mut self, node: usize) -> Result<()> {
-        let (Some(place), Some(server)) = (self.places.get(node), self.servers.get_mut(node))
+        let (Some(member), Some(server)) = (self.members.get(node), self.servers.get_mut(node))
         else {
             return Err(Error::internal(format!("there is no node {node}")));
         };
-        let binary = std::env::current_exe()
-            .map_err(|error| Error::unavailable(format!("cannot start a node: {error}")))?;
-        let mut command = Command::new(binary);
-        command.args(&place.arguments);
-        let started = Server::spawn_command("node", &place.folder, command, place.port)?;
+        let started = ServerProcess::spawn("node", &member.folder, &member.arguments, member.port)?;
         *server = Some(started);
         Ok(())
     }
 
     async fn serving(&mut self) -> Result<()> {
-        let mut first = Vec::new();
-        ACCOUNT.write(&mut first, &self.bench.signer, unix_seconds());
+        let first = account::account().bytes(&self.bench.signer);
         for server in self.servers.iter_mut().flatten() {
             server.answering(&first).await?;
         }
-        self.until("know who leads the catalog", |statuses| {
+        self.until("know the leader of the catalog", |statuses| {
             let led = |status: &Value| status["cluster"]["catalogLeader"].is_u64();
             statuses.iter().all(led)
         })
@@ -116,18 +120,19 @@ impl<'b> Cluster<'b> {
 
     /// Waits until what the running nodes tell of themselves is so.
     pub async fn until(&self, what: &str, so: impl Fn(&[Value]) -> bool) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(SETTLE_SECONDS_MAX);
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
         loop {
             let statuses = self.statuses().await;
             if statuses.as_deref().is_ok_and(&so) {
                 return Ok(());
             }
             if Instant::now() > deadline {
+                let seconds = SETTLE_TIMEOUT.as_secs();
                 return Err(Error::unavailable(format!(
-                    "the nodes do not {what} within {SETTLE_SECONDS_MAX} s"
+                    "the nodes do not {what} within {seconds} s"
                 )));
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -147,12 +152,23 @@ impl<'b> Cluster<'b> {
         .await
     }
 
+    /// Waits until every node knows leaders; the node that leads most shards, from 0 on.
+    pub async fn leader(&self) -> Result<usize> {
+        self.until("have leaders", |statuses| {
+            statuses.iter().all(|status| busiest(status).is_some())
+        })
+        .await?;
+        let statuses = self.statuses().await?;
+        let leader = statuses.first().and_then(busiest);
+        leader.ok_or_else(|| Error::unavailable("no shard has a leader"))
+    }
+
     /// What the running nodes tell of themselves, in their order.
     pub async fn statuses(&self) -> Result<Vec<Value>> {
         let mut statuses = Vec::new();
-        for (place, server) in self.places.iter().zip(&self.servers) {
+        for (member, server) in self.members.iter().zip(&self.servers) {
             if server.is_some() {
-                statuses.push(account::status(&place.health).await?);
+                statuses.push(account::status(&member.health).await?);
             }
         }
         Ok(statuses)
@@ -170,11 +186,11 @@ impl<'b> Cluster<'b> {
     }
 
     /// Those that run.
-    pub fn servers(&self) -> Vec<&Server> {
+    pub fn servers(&self) -> Vec<&ServerProcess> {
         self.servers.iter().flatten().collect()
     }
 
-    pub fn server(&self, node: usize) -> Result<&Server> {
+    pub fn server(&self, node: usize) -> Result<&ServerProcess> {
         let server = self.servers.get(node).and_then(Option::as_ref);
         server.ok_or_else(|| Error::internal(format!("node {} does not run", node + 1)))
     }
@@ -197,22 +213,20 @@ fn lsns(status: &Value) -> Vec<Option<u64>> {
     shards(status).map(|shard| shard["lsn"].as_u64()).collect()
 }
 
-/// The node that leads most shards, as one of them tells it: its place, from 0 on.
-pub fn busiest(status: &Value) -> Option<usize> {
+/// Returns the node that leads most shards, as one of them tells it, from 0 on.
+fn busiest(status: &Value) -> Option<usize> {
     let mut led = [0; NODES];
     for leader in shards(status).filter_map(|shard| shard["leader"].as_u64()) {
-        let place = usize::try_from(leader).ok()?.checked_sub(1)?;
-        *led.get_mut(place)? += 1;
+        let node = usize::try_from(leader).ok()?.checked_sub(1)?;
+        *led.get_mut(node)? += 1;
     }
-    let places = led.iter().enumerate();
-    let (place, count) = places.max_by_key(|(_, count)| **count)?;
-    (*count > 0).then_some(place)
+    let (node, count) = led.iter().enumerate().max_by_key(|(_, count)| **count)?;
+    (*count > 0).then_some(node)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn the_busiest_node_leads_most_shards() {

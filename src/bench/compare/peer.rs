@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{postgres, redis};
-use crate::bench::connection::Answer;
-use crate::bench::endpoint::Endpoint;
-use crate::bench::item::{self, ITEM_BYTES, Known, Random};
-use crate::bench::load::Script;
-use crate::bench::node::Node;
-use crate::bench::process::Server;
-use crate::bench::request::{ItemRead, Request, partition_key_header};
+use crate::bench::item::{self, ITEM_BYTES, KnownItem, Random};
+use crate::bench::load::{Script, Scripts, scripts};
+use crate::bench::node::MeasuredNode;
+use crate::bench::process::ServerProcess;
+use crate::bench::request::CosmosRequest;
+use crate::client::connection::RawAnswer;
+use crate::client::endpoint::Endpoint;
 use crate::client::{Signer, unix_seconds};
 
 /// A started server, stopped when it is dropped.
-pub struct Peer {
+pub struct ComparedPeer {
     pub name: String,
     pub guarantees: &'static str,
     pub endpoint: Endpoint,
@@ -22,11 +22,18 @@ pub struct Peer {
     pub host: Host,
 }
 
-/// Whose the server is.
+/// A way of running a peer that changes what it guarantees.
+pub struct Variant {
+    pub setting: &'static str,
+    pub name: &'static str,
+    pub guarantees: &'static str,
+}
+
+/// Where the server runs.
 pub enum Host {
-    Own(Server),
-    Bolide(Box<Node>),
-    /// Somebody else's.
+    Own(ServerProcess),
+    Bolide(Box<MeasuredNode>),
+    /// At an endpoint that was given.
     Elsewhere,
 }
 
@@ -45,8 +52,7 @@ impl Speaker {
             Self::Redis => redis::read(target, number),
             Self::Postgres => postgres::read(target, number),
             Self::Cosmos { signer, link } => {
-                let read = ItemRead::new(link, number);
-                read.request().write(target, signer, unix_seconds());
+                CosmosRequest::item(link, number).write(target, signer, unix_seconds());
             }
         }
     }
@@ -57,21 +63,9 @@ impl Speaker {
             Self::Redis => redis::set(target, number, body, ttl),
             Self::Postgres => postgres::set(target, number, body, ttl),
             Self::Cosmos { signer, link } => {
-                let path = format!("/{link}/docs");
-                let key = partition_key_header(&item::partition_key(number));
-                let request = Request {
-                    verb: "POST",
-                    path: &path,
-                    resource_type: "docs",
-                    link,
-                    headers: vec![
-                        ("x-ms-documentdb-partitionkey", &key),
-                        ("x-ms-documentdb-is-upsert", "True"),
-                        ("prefer", "return=minimal"),
-                    ],
-                    body,
-                };
-                request.write(target, signer, unix_seconds());
+                CosmosRequest::upsert(link, &item::partition_key(number), body)
+                    .header("prefer", "return=minimal")
+                    .write(target, signer, unix_seconds());
             }
         }
     }
@@ -79,7 +73,7 @@ impl Speaker {
 
 /// What a connection does.
 #[derive(Clone)]
-pub enum Work {
+pub enum PeerWork {
     /// Reads at random of the first items.
     Read { items: u64 },
     /// Writes at random of the first items.
@@ -92,36 +86,28 @@ pub enum Work {
     },
 }
 
-pub struct Doing {
+pub struct PeerScript {
     speaker: Speaker,
-    work: Work,
+    work: PeerWork,
     random: Random,
     body: Vec<u8>,
     request: Vec<u8>,
 }
 
-impl Doing {
-    pub fn spread(
-        speaker: &Speaker,
-        work: &Work,
-        connections: u32,
-        seed: u64,
-    ) -> Vec<Box<dyn Script>> {
+impl PeerScript {
+    pub fn spread(speaker: &Speaker, work: &PeerWork, connections: u32, seed: u64) -> Scripts {
         let mut seeds = Random::new(seed);
-        let script = |_| {
-            Box::new(Self {
-                speaker: speaker.clone(),
-                work: work.clone(),
-                random: Random::new(seeds.next()),
-                body: Vec::new(),
-                request: Vec::new(),
-            }) as Box<dyn Script>
-        };
-        (0..connections).map(script).collect()
+        scripts(0..connections, |_| Self {
+            speaker: speaker.clone(),
+            work: work.clone(),
+            random: Random::new(seeds.next()),
+            body: Vec::new(),
+            request: Vec::new(),
+        })
     }
 
     fn write(&mut self, number: u64, ttl: u64) {
-        let known = Known {
+        let known = KnownItem {
             number,
             version: self.random.below(u32::MAX),
             ttl: Some(ttl),
@@ -134,19 +120,19 @@ impl Doing {
     }
 }
 
-impl Script for Doing {
+impl Script for PeerScript {
     fn next(&mut self) -> Option<&[u8]> {
         self.request.clear();
         match &self.work {
-            Work::Read { items } => {
+            PeerWork::Read { items } => {
                 let number = self.random.below_wide(*items);
                 self.speaker.read(&mut self.request, number);
             }
-            Work::Write { items, ttl } => {
+            PeerWork::Write { items, ttl } => {
                 let (number, ttl) = (self.random.below_wide(*items), *ttl);
                 self.write(number, ttl);
             }
-            Work::Fill { next, end, due } => {
+            PeerWork::Fill { next, end, due } => {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let ttl = due.saturating_sub(unix_seconds()).max(1);
                 if number >= *end {
@@ -158,7 +144,7 @@ impl Script for Doing {
         Some(&self.request)
     }
 
-    fn accepts(&mut self, answer: Answer<'_>) -> bool {
+    fn accepts(&mut self, answer: RawAnswer<'_>) -> bool {
         matches!(answer.status, 200 | 201)
     }
 }

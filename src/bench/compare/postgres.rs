@@ -8,11 +8,11 @@ use bytes::{BufMut as _, BytesMut};
 use postgres_protocol::IsNull;
 use postgres_protocol::message::frontend;
 
-use super::peer::{Host, Peer, Speaker, missing};
-use crate::bench::endpoint::Endpoint;
+use super::peer::{ComparedPeer, Host, Speaker, Variant, missing};
+use super::wire;
 use crate::bench::item;
-use crate::bench::process::{Scratch, Server, find_binary, free_port};
-use crate::bench::wire::Wire;
+use crate::bench::process::{Scratch, ServerProcess, find_binary, free_port};
+use crate::client::endpoint::Endpoint;
 use crate::model::error::{Error, Result};
 
 const PACKAGE: &str = "postgresql";
@@ -26,41 +26,24 @@ const PURGE: &str = "purge";
 /// The parameters are sent as text.
 const TEXT: i16 = 0;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SynchronousCommit {
-    On,
-    Off,
-}
-
-impl SynchronousCommit {
-    const fn setting(self) -> &'static str {
-        match self {
-            Self::On => "on",
-            Self::Off => "off",
-        }
-    }
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::On => "PostgreSQL, synchronous_commit on",
-            Self::Off => "PostgreSQL, synchronous_commit off",
-        }
-    }
-
-    pub const fn guarantees(self) -> &'static str {
-        match self {
-            Self::On => {
-                "a write is on disk before its answer; expiry is what the queries make of a column, rows go by batched DELETE"
-            }
-            Self::Off => {
-                "a crash loses up to 0.6 s of acknowledged writes; expiry is what the queries make of a column, rows go by batched DELETE"
-            }
-        }
-    }
-}
+/// Values of `synchronous_commit`.
+pub const VARIANTS: [Variant; 2] = [
+    Variant {
+        setting: "on",
+        name: "PostgreSQL, synchronous_commit on",
+        guarantees: "a write is on disk before its answer; expiry is what the queries make of a \
+            column, rows go by batched DELETE",
+    },
+    Variant {
+        setting: "off",
+        name: "PostgreSQL, synchronous_commit off",
+        guarantees: "a crash loses up to 0.6 s of acknowledged writes; expiry is what the queries \
+            make of a column, rows go by batched DELETE",
+    },
+];
 
 /// Starts a PostgreSQL of its own; an explanation where it is not installed.
-pub async fn start(scratch: &Scratch, commit: SynchronousCommit) -> Result<Result<Peer, String>> {
+pub async fn start(scratch: &Scratch, variant: &Variant) -> Result<Result<ComparedPeer, String>> {
     let folders = version_folders();
     let (Some(postgres), Some(initdb)) = (
         find_binary("postgres", &folders),
@@ -68,7 +51,7 @@ pub async fn start(scratch: &Scratch, commit: SynchronousCommit) -> Result<Resul
     ) else {
         return Ok(Err(missing("postgres", PACKAGE)));
     };
-    let data = scratch.folder(&format!("postgres-{}", commit.setting()))?;
+    let data = scratch.folder(&format!("postgres-{}", variant.setting))?;
     let user = server_user();
     if let Some((uid, gid)) = user {
         let owned = std::os::unix::fs::chown(&data, Some(uid), Some(gid));
@@ -97,23 +80,24 @@ pub async fn start(scratch: &Scratch, commit: SynchronousCommit) -> Result<Resul
         format!("port={port}"),
         "listen_addresses=127.0.0.1".to_owned(),
         "unix_socket_directories=".to_owned(),
-        format!("synchronous_commit={}", commit.setting()),
+        format!("synchronous_commit={}", variant.setting),
         "max_connections=300".to_owned(),
         "shared_buffers=256MB".to_owned(),
     ];
-    settings.iter().for_each(|setting| {
+    for setting in &settings {
         command.args(["-c", setting]);
-    });
+    }
     as_user(&mut command, user);
-    let mut server = Server::spawn_command(commit.name(), &data, command, port)?;
-    let plain = Endpoint::speaking(Wire::Postgres, port, vec![startup()]);
+    let mut server = ServerProcess::spawn_command(variant.name, &data, command, port)?;
+    let plain = Endpoint::speaking(wire::postgres, port, vec![startup()]);
     server.answering_at(&plain, &simple("SELECT 1")).await?;
-    let table = "CREATE TABLE items (id text PRIMARY KEY, body jsonb NOT NULL, due timestamptz NOT NULL); CREATE INDEX items_due ON items (due)";
+    let table = "CREATE TABLE items (id text PRIMARY KEY, body jsonb NOT NULL, \
+        due timestamptz NOT NULL); CREATE INDEX items_due ON items (due)";
     server.answering_at(&plain, &simple(table)).await?;
-    Ok(Ok(Peer {
-        name: commit.name().to_owned(),
-        guarantees: commit.guarantees(),
-        endpoint: Endpoint::speaking(Wire::Postgres, port, vec![startup(), statements()]),
+    Ok(Ok(ComparedPeer {
+        name: variant.name.to_owned(),
+        guarantees: variant.guarantees,
+        endpoint: Endpoint::speaking(wire::postgres, port, vec![startup(), statements()]),
         speaker: Speaker::Postgres,
         host: Host::Own(server),
     }))
@@ -163,7 +147,8 @@ fn simple(query: &str) -> Vec<u8> {
 /// Prepares what a connection sends again and again.
 fn statements() -> Vec<u8> {
     let purge = format!(
-        "DELETE FROM items WHERE id IN (SELECT id FROM items WHERE due <= now() LIMIT {PURGE_ROWS}) RETURNING 1"
+        "DELETE FROM items WHERE id IN \
+         (SELECT id FROM items WHERE due <= now() LIMIT {PURGE_ROWS}) RETURNING 1"
     );
     let table = [
         (
@@ -172,7 +157,8 @@ fn statements() -> Vec<u8> {
         ),
         (
             WRITE,
-            "INSERT INTO items VALUES ($1::text, $2::text::jsonb, date_trunc('second', now()) + make_interval(secs => $3::text::int)) \
+            "INSERT INTO items VALUES ($1::text, $2::text::jsonb, \
+             date_trunc('second', now()) + make_interval(secs => $3::text::int)) \
              ON CONFLICT (id) DO UPDATE SET body = EXCLUDED.body, due = EXCLUDED.due",
         ),
         (PURGE, &purge),
@@ -211,12 +197,8 @@ pub fn read(target: &mut Vec<u8>, number: u64) {
 }
 
 pub fn set(target: &mut Vec<u8>, number: u64, body: &[u8], ttl: u64) {
-    let ttl = ttl.to_string();
-    run(
-        target,
-        WRITE,
-        &[item::id(number).as_bytes(), body, ttl.as_bytes()],
-    );
+    let (id, ttl) = (item::id(number), ttl.to_string());
+    run(target, WRITE, &[id.as_bytes(), body, ttl.as_bytes()]);
 }
 
 /// Deletes some of the rows that are due; without any it finds nothing.

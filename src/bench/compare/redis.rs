@@ -6,69 +6,51 @@ use bytes::BytesMut;
 use redis_protocol::resp2::encode::extend_encode_borrowed;
 use redis_protocol::resp2::types::BorrowedFrame;
 
-use super::peer::{Host, Peer, Speaker, missing};
-use crate::bench::endpoint::Endpoint;
+use super::peer::{ComparedPeer, Host, Speaker, Variant, missing};
+use super::wire;
 use crate::bench::item;
-use crate::bench::process::{Scratch, Server, find_binary, free_port};
-use crate::bench::wire::Wire;
+use crate::bench::process::{Scratch, ServerProcess, find_binary, free_port};
+use crate::client::endpoint::Endpoint;
 use crate::model::error::Result;
 
 const PACKAGE: &str = "redis-server";
 
-/// How often Redis syncs its journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AppendFsync {
-    Always,
-    EverySecond,
-}
-
-impl AppendFsync {
-    const fn setting(self) -> &'static str {
-        match self {
-            Self::Always => "always",
-            Self::EverySecond => "everysec",
-        }
-    }
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Always => "Redis, appendfsync always",
-            Self::EverySecond => "Redis, appendfsync everysec",
-        }
-    }
-
-    pub const fn guarantees(self) -> &'static str {
-        match self {
-            Self::Always => {
-                "a write is on disk before its answer; an expired value is gone to the millisecond"
-            }
-            Self::EverySecond => {
-                "a crash of the machine loses up to a second or two of acknowledged writes; an expired value is gone to the millisecond"
-            }
-        }
-    }
-}
+/// How often Redis syncs its append-only file: setting, name and guarantees.
+pub const VARIANTS: [Variant; 2] = [
+    Variant {
+        setting: "always",
+        name: "Redis, appendfsync always",
+        guarantees: "a write is on disk before its answer; an expired value is gone to the \
+            millisecond",
+    },
+    Variant {
+        setting: "everysec",
+        name: "Redis, appendfsync everysec",
+        guarantees: "a crash of the machine loses up to a second or two of acknowledged writes; \
+            an expired value is gone to the millisecond",
+    },
+];
 
 /// Starts a Redis of its own; an explanation where it is not installed.
-pub async fn start(scratch: &Scratch, fsync: AppendFsync) -> Result<Result<Peer, String>> {
+pub async fn start(scratch: &Scratch, variant: &Variant) -> Result<Result<ComparedPeer, String>> {
     let Some(binary) = find_binary("redis-server", &[]) else {
         return Ok(Err(missing("redis-server", PACKAGE)));
     };
-    let folder = scratch.folder(&format!("redis-{}", fsync.setting()))?;
+    let folder = scratch.folder(&format!("redis-{}", variant.setting))?;
     let port = free_port()?;
     let mut command = Command::new(binary);
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
     command.args(["--dir".as_ref(), folder.as_os_str()]);
-    command.args(["--appendonly", "yes", "--appendfsync", fsync.setting()]);
+    command.args(["--appendonly", "yes", "--appendfsync", variant.setting]);
     command.args(["--save", "", "--daemonize", "no"]);
-    let mut server = Server::spawn_command(fsync.name(), &folder, command, port)?;
-    let endpoint = Endpoint::speaking(Wire::Redis, port, Vec::new());
+    let mut server = ServerProcess::spawn_command(variant.name, &folder, command, port)?;
+    let endpoint = Endpoint::speaking(wire::redis, port, Vec::new());
     let mut ping = Vec::new();
     write(&mut ping, &[b"PING"]);
     server.answering_at(&endpoint, &ping).await?;
-    Ok(Ok(Peer {
-        name: fsync.name().to_owned(),
-        guarantees: fsync.guarantees(),
+    Ok(Ok(ComparedPeer {
+        name: variant.name.to_owned(),
+        guarantees: variant.guarantees,
         endpoint,
         speaker: Speaker::Redis,
         host: Host::Own(server),
@@ -93,16 +75,10 @@ pub fn read(target: &mut Vec<u8>, number: u64) {
 
 /// A value with a time to live in seconds.
 pub fn set(target: &mut Vec<u8>, number: u64, body: &[u8], ttl: u64) {
-    let ttl = ttl.to_string();
+    let (id, ttl) = (item::id(number), ttl.to_string());
     write(
         target,
-        &[
-            b"SET",
-            item::id(number).as_bytes(),
-            body,
-            b"EX",
-            ttl.as_bytes(),
-        ],
+        &[b"SET", id.as_bytes(), body, b"EX", ttl.as_bytes()],
     );
 }
 

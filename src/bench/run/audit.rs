@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::shared::Shared;
-use crate::bench::check::{Exchange, Expectation, Seen, Verdict};
-use crate::bench::connection::Answer;
-use crate::bench::load::Script;
-use crate::bench::request::ItemRead;
+use super::shared::RunState;
+use crate::bench::check::{AnswerVerdict, Exchange, Expectation, Seen};
+use crate::bench::load::{Script, Scripts, scripts};
+use crate::bench::request::CosmosRequest;
+use crate::client::connection::RawAnswer;
 use crate::client::{Signer, unix_time};
 
 /// Items that are looked at, spread over all.
@@ -15,7 +15,7 @@ const ITEMS_MAX: usize = 20_000;
 
 /// Reads of the items that were written, each once.
 pub struct Audit {
-    shared: Arc<Shared>,
+    shared: Arc<RunState>,
     signer: Signer,
     items: Arc<Vec<u64>>,
     turn: Arc<AtomicUsize>,
@@ -26,23 +26,20 @@ pub struct Audit {
 }
 
 impl Audit {
-    pub fn spread(shared: &Arc<Shared>, signers: &[Signer]) -> Vec<Box<dyn Script>> {
+    pub fn spread(shared: &Arc<RunState>, signers: &[Signer]) -> Scripts {
         let items = shared.checker.model.items();
         let step = items.len().div_ceil(ITEMS_MAX).max(1);
         let items: Arc<Vec<u64>> = Arc::new(items.into_iter().step_by(step).collect());
         let turn = Arc::new(AtomicUsize::new(0));
-        let script = |signer: &Signer| {
-            Box::new(Self {
-                shared: Arc::clone(shared),
-                signer: signer.clone(),
-                items: Arc::clone(&items),
-                turn: Arc::clone(&turn),
-                expected: None,
-                doubt: None,
-                request: Vec::new(),
-            }) as Box<dyn Script>
-        };
-        signers.iter().map(script).collect()
+        scripts(signers, |signer| Self {
+            shared: Arc::clone(shared),
+            signer: signer.clone(),
+            items: Arc::clone(&items),
+            turn: Arc::clone(&turn),
+            expected: None,
+            doubt: None,
+            request: Vec::new(),
+        })
     }
 }
 
@@ -55,10 +52,9 @@ impl Script for Audit {
         let number = *self.items.get(turn)?;
         let now = unix_time();
         let expected = self.shared.expect(number, now);
-        let read = ItemRead::new(&self.shared.link, number);
-        let mut request = read.request();
+        let mut request = CosmosRequest::item(&self.shared.link, number);
         if let Some(token) = &expected.token {
-            request.headers.push(("x-ms-session-token", token));
+            request = request.header("x-ms-session-token", &**token);
         }
         self.request.clear();
         request.write(&mut self.request, &self.signer, now as u64);
@@ -66,7 +62,7 @@ impl Script for Audit {
         Some(&self.request)
     }
 
-    fn accepts(&mut self, answer: Answer<'_>) -> bool {
+    fn accepts(&mut self, answer: RawAnswer<'_>) -> bool {
         let exchange = Exchange {
             request: &self.request,
             answer,
@@ -78,19 +74,17 @@ impl Script for Audit {
         let checker = &self.shared.checker;
         let verdict = checker.read(expected, &exchange);
         match (verdict, self.doubt.take()) {
-            (Verdict::Older, None) => {
+            (AnswerVerdict::Older, None) => {
                 self.doubt = Some(Seen::of(answer.body).map_or(0, |seen| seen.version));
             }
-            // Nobody writes any more: what is old twice stays so.
-            (Verdict::Older, Some(version)) => {
-                checker.older_confirmed(expected, version, true, &exchange);
-            }
-            (_, Some(version)) => {
-                checker.older_confirmed(expected, version, false, &exchange);
+            // All writes are over: what is old twice stays so.
+            (verdict, Some(version)) => {
+                let is_lost = verdict == AnswerVerdict::Older;
+                checker.older_confirmed(expected, version, is_lost, &exchange);
             }
             (_, None) => {}
         }
-        verdict != Verdict::Failed
+        verdict != AnswerVerdict::Failed
     }
 
     fn goes_on(&self) -> bool {

@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::shared::{Shared, retry_after};
-use crate::bench::check::{Exchange, Verdict, seen_items};
-use crate::bench::connection::Answer;
-use crate::bench::load::Script;
-use crate::bench::request::Request;
+use super::shared::{RunState, retry_after};
+use crate::bench::check::{AnswerVerdict, Exchange, seen_items};
+use crate::bench::load::{Script, Scripts, scripts};
+use crate::bench::request::CosmosRequest;
+use crate::client::connection::RawAnswer;
 use crate::client::{Signer, unix_time};
 
 /// Items of a page.
 const PAGE_ITEMS: &str = "500";
 /// How long a reader that has seen everything waits before it asks again.
-const IDLE_PAUSE: Duration = Duration::from_millis(20);
+const IDLE_INTERVAL: Duration = Duration::from_millis(20);
 
 pub struct FeedReader {
-    shared: Arc<Shared>,
+    shared: Arc<RunState>,
     signer: Signer,
     ranges: Vec<Range>,
     turn: usize,
@@ -39,29 +39,22 @@ struct Range {
 
 impl FeedReader {
     /// One script for each reader; each reads all ranges.
-    pub fn spread(
-        shared: &Arc<Shared>,
-        signers: &[Signer],
-        range_ids: &[String],
-    ) -> Vec<Box<dyn Script>> {
+    pub fn spread(shared: &Arc<RunState>, signers: &[Signer], range_ids: &[String]) -> Scripts {
         let range = |id: &String| Range {
             id: id.clone(),
             etag: None,
             is_drained: false,
         };
-        let script = |signer: &Signer| {
-            Box::new(Self {
-                shared: Arc::clone(shared),
-                signer: signer.clone(),
-                ranges: range_ids.iter().map(range).collect(),
-                turn: 0,
-                sent: 0.0,
-                asked_in_drain: false,
-                wait: None,
-                request: Vec::new(),
-            }) as Box<dyn Script>
-        };
-        signers.iter().map(script).collect()
+        scripts(signers, |signer| Self {
+            shared: Arc::clone(shared),
+            signer: signer.clone(),
+            ranges: range_ids.iter().map(range).collect(),
+            turn: 0,
+            sent: 0.0,
+            asked_in_drain: false,
+            wait: None,
+            request: Vec::new(),
+        })
     }
 }
 
@@ -72,23 +65,13 @@ impl Script for FeedReader {
         }
         self.turn = (self.turn + 1) % self.ranges.len();
         let range = self.ranges.get(self.turn)?;
-        let path = format!("/{}/docs", self.shared.link);
-        let mut headers = vec![
-            ("a-im", "Incremental Feed"),
-            ("x-ms-max-item-count", PAGE_ITEMS),
-            ("x-ms-documentdb-partitionkeyrangeid", range.id.as_str()),
-        ];
+        let mut request = CosmosRequest::below("GET", &self.shared.link, "docs")
+            .header("a-im", "Incremental Feed")
+            .header("x-ms-max-item-count", PAGE_ITEMS)
+            .header("x-ms-documentdb-partitionkeyrangeid", range.id.as_str());
         if let Some(etag) = &range.etag {
-            headers.push(("if-none-match", etag));
+            request = request.header("if-none-match", etag.as_str());
         }
-        let request = Request {
-            verb: "GET",
-            path: &path,
-            resource_type: "docs",
-            link: &self.shared.link,
-            headers,
-            body: b"",
-        };
         // An empty page is the end of the feed only for a request sent after the last write.
         self.asked_in_drain = self.shared.drains.load(Ordering::Acquire);
         self.sent = unix_time();
@@ -97,8 +80,7 @@ impl Script for FeedReader {
         Some(&self.request)
     }
 
-    fn accepts(&mut self, answer: Answer<'_>) -> bool {
-        let drains = self.asked_in_drain;
+    fn accepts(&mut self, answer: RawAnswer<'_>) -> bool {
         let exchange = Exchange {
             request: &self.request,
             answer,
@@ -107,7 +89,7 @@ impl Script for FeedReader {
         let Some(range) = self.ranges.get_mut(self.turn) else {
             return false;
         };
-        if let Some(etag) = answer.header("etag:") {
+        if let Some(etag) = answer.header("etag") {
             range.etag = Some(etag.to_owned());
         }
         match answer.status {
@@ -115,15 +97,15 @@ impl Script for FeedReader {
                 let Some(items) = seen_items(answer.body) else {
                     return false;
                 };
-                let mut verdict = Verdict::Right;
+                let mut verdict = AnswerVerdict::Right;
                 for seen in items.iter().filter(|_| self.shared.is_checked) {
                     verdict = self.shared.checker.fed(seen, self.sent, &exchange);
                 }
-                verdict != Verdict::Failed
+                verdict != AnswerVerdict::Failed
             }
             304 => {
-                range.is_drained = drains;
-                self.wait = (!drains).then_some(IDLE_PAUSE);
+                range.is_drained = self.asked_in_drain;
+                self.wait = (!self.asked_in_drain).then_some(IDLE_INTERVAL);
                 true
             }
             429 => {

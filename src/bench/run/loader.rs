@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::shared::{Shared, retry_after};
-use crate::bench::check::{Exchange, Life, Ticket};
-use crate::bench::connection::Answer;
+use super::shared::{RunState, retry_after};
+use crate::bench::check::{Exchange, Lifetime, Ticket};
 use crate::bench::item;
-use crate::bench::load::Script;
-use crate::bench::request::{batch, partition_key_header, write_creates};
+use crate::bench::load::{Script, Scripts, scripts};
+use crate::bench::request::{CosmosRequest, write_creates};
 use crate::bench::workload::PARTITION_ITEMS;
+use crate::client::connection::RawAnswer;
 use crate::client::{Signer, unix_time};
 
 /// The last batches must be in this long before all items fall due, in seconds.
@@ -20,7 +20,7 @@ const REFUSAL_CHARS_MAX: usize = 300;
 
 /// Transactional batches, each of one partition key.
 pub struct Loader {
-    shared: Arc<Shared>,
+    shared: Arc<RunState>,
     signer: Signer,
     next_batch: Arc<AtomicU64>,
     tickets: Vec<Ticket>,
@@ -33,21 +33,18 @@ pub struct Loader {
 
 impl Loader {
     /// One script for each connection; the signers are theirs.
-    pub fn spread(shared: &Arc<Shared>, signers: &[Signer]) -> Vec<Box<dyn Script>> {
+    pub fn spread(shared: &Arc<RunState>, signers: &[Signer]) -> Scripts {
         let next_batch = Arc::new(AtomicU64::new(0));
-        let script = |signer: &Signer| {
-            Box::new(Self {
-                shared: Arc::clone(shared),
-                signer: signer.clone(),
-                next_batch: Arc::clone(&next_batch),
-                tickets: Vec::new(),
-                sent: 0.0,
-                request: Vec::new(),
-                again: None,
-                must_repeat: false,
-            }) as Box<dyn Script>
-        };
-        signers.iter().map(script).collect()
+        scripts(signers, |signer| Self {
+            shared: Arc::clone(shared),
+            signer: signer.clone(),
+            next_batch: Arc::clone(&next_batch),
+            tickets: Vec::new(),
+            sent: 0.0,
+            request: Vec::new(),
+            again: None,
+            must_repeat: false,
+        })
     }
 
     /// The ttl of an item that is written now.
@@ -64,25 +61,20 @@ impl Loader {
     fn prepare(&mut self, first: u64, count: u64) {
         self.sent = unix_time();
         let second = self.sent as u64;
-        let numbers: Vec<u64> = (first..first + count).collect();
-        let ttls: Vec<_> = numbers.iter().map(|n| self.ttl(*n, second)).collect();
+        let numbers = first..first + count;
+        let ttls: Vec<_> = numbers.clone().map(|n| self.ttl(n, second)).collect();
         self.tickets.clear();
         let mut body = Vec::new();
         let (shared, tickets) = (&self.shared, &mut self.tickets);
-        write_creates(
-            &mut body,
-            numbers.into_iter().zip(ttls),
-            |body, (number, ttl)| {
-                let life = ttl.map_or(Life::Inherits, |ttl| Life::After(ttl as u32));
-                let ticket = shared.begin(number, life, self.sent);
-                tickets.push(ticket);
-                shared.item(number, ticket.version, ttl).write(body);
-            },
-        );
-        let path = format!("/{}/docs", shared.link);
-        let key = partition_key_header(&item::partition_key(first));
+        let numbered = numbers.zip(ttls);
+        write_creates(&mut body, numbered, |body, (number, ttl)| {
+            let life = ttl.map_or(Lifetime::Inherits, |ttl| Lifetime::After(ttl as u32));
+            let ticket = shared.begin(number, life, self.sent);
+            tickets.push(ticket);
+            shared.item(number, ticket.version, ttl).write(body);
+        });
         self.request.clear();
-        let request = batch(&path, &shared.link, &key, &body);
+        let request = CosmosRequest::batch(&shared.link, &item::partition_key(first), &body);
         request.write(&mut self.request, &self.signer, second);
     }
 }
@@ -98,14 +90,11 @@ impl Script for Loader {
         if count == 0 || self.shared.refusal().is_some() {
             return None;
         }
-        let now = unix_time() as u64;
-        if self
-            .shared
-            .due_second
-            .is_some_and(|due| due < now + DUE_MARGIN_SECONDS)
-        {
+        let latest = unix_time() as u64 + DUE_MARGIN_SECONDS;
+        if self.shared.due_second.is_some_and(|due| due < latest) {
             self.shared.refuse(format!(
-                "the load was not done when its items fell due: raise items.due_together_seconds or lower items.count ({items})"
+                "the load was not done when its items expired: raise items.due_together_seconds \
+                 or lower items.count ({items})"
             ));
             return None;
         }
@@ -113,7 +102,7 @@ impl Script for Loader {
         Some(&self.request)
     }
 
-    fn accepts(&mut self, answer: Answer<'_>) -> bool {
+    fn accepts(&mut self, answer: RawAnswer<'_>) -> bool {
         match answer.status {
             // A server that is no store but answers: only the driver itself is of interest.
             200 | 201 if !self.shared.is_checked => true,

@@ -10,9 +10,9 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::recorder::Outlets;
-use super::summary::Summary;
-use super::target::Target;
-use super::{Job, execute};
+use super::summary::RunSummary;
+use super::target::LoadTarget;
+use super::{RunJob, execute};
 use crate::bench::event_loop;
 use crate::bench::workload::Workload;
 use crate::client::unix_seconds;
@@ -220,9 +220,9 @@ fn serve(lie: Lie) -> u16 {
     port
 }
 
-fn summary(lie: Lie, workload: &Value, length: Duration) -> Summary {
+fn summary(lie: Lie, workload: &Value, length: Duration) -> RunSummary {
     let workload: Workload = serde_json::from_value(workload.clone()).unwrap();
-    let job = Job {
+    let job = RunJob {
         name: "liar".to_owned(),
         workload,
         connections: 4,
@@ -232,7 +232,7 @@ fn summary(lie: Lie, workload: &Value, length: Duration) -> Summary {
         seed: 1,
         is_checked: true,
     };
-    let target = Target::of_port(serve(lie));
+    let target = LoadTarget::of_port(serve(lie));
     event_loop()
         .unwrap()
         .block_on(execute(&job, &target, Outlets::default()))

@@ -1,17 +1,17 @@
 //! What the driver tells of itself while it runs: `/metrics` on a port of this machine.
 //!
 //! The recorder hands over what it has taken out of the load once a second, so the connections
-//! count nothing twice and wait for nobody.
+//! count nothing twice and wait for nothing.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc;
 
 use bytes::Bytes;
 
-use crate::bench::check::{Kind, Lag, Violations};
+use crate::bench::check::{Lag, ViolationKind, Violations};
 use crate::bench::histogram::Histogram;
-use crate::bench::load::{NO_ANSWER, NOT_IMPLEMENTED, Tally};
-use crate::bench::workload::Operation;
+use crate::bench::load::{LoadTally, NO_ANSWER, NOT_IMPLEMENTED};
+use crate::bench::workload::WorkloadOperation;
 use crate::model::error::{Error, Result};
 use crate::server::{Request, plain, simple};
 use crate::telemetry::Exporter;
@@ -22,7 +22,7 @@ use crate::telemetry::labels::BenchOutcome;
 const PORT: u16 = 8_090;
 const THROTTLED: u16 = 429;
 
-/// Serves what is counted until the process ends. On the usual port, if nobody has it; a port that
+/// Serves what is counted until the process ends. On the usual port, if it is free; a port that
 /// was asked for must be free. Nothing comes back if nothing is served.
 pub fn serve(port: Option<u16>) -> Result<Option<Exporter>> {
     let exporter = Exporter::install()
@@ -31,7 +31,8 @@ pub fn serve(port: Option<u16>) -> Result<Option<Exporter>> {
         (Ok(address), _) => eprintln!("metrics of this run: http://{address}/metrics"),
         (Err(error), None) => {
             eprintln!(
-                "metrics of this run are not served: port {PORT}: {error}; --metrics-port 0 takes another"
+                "metrics of this run are not served: port {PORT}: {error}; --metrics-port 0 takes \
+                 another"
             );
             return Ok(None);
         }
@@ -46,27 +47,31 @@ pub fn serve(port: Option<u16>) -> Result<Option<Exporter>> {
 
 /// The series of a run.
 pub struct Metrics {
-    /// Absent where nobody asks.
+    /// Absent where nothing is served.
     exporter: Option<Exporter>,
     operations: Vec<OperationSeries>,
     run: RunSeries,
 }
 
 impl Metrics {
-    pub fn new(exporter: Option<Exporter>, operations: &[Operation], rate: Option<f64>) -> Self {
+    pub fn new(
+        exporter: Option<Exporter>,
+        operations: &[WorkloadOperation],
+        rate: Option<f64>,
+    ) -> Self {
         let operations = operations.iter().map(|operation| operation.name());
         Self {
             exporter,
             operations: operations.map(OperationSeries::new).collect(),
             run: RunSeries::new(
                 rate.unwrap_or(0.0),
-                Kind::ALL.iter().map(|kind| kind.name()),
+                ViolationKind::ALL.iter().map(|kind| kind.name()),
             ),
         }
     }
 
     /// Adds what happened since the last time, by operation.
-    pub fn add(&self, tallies: &[Tally], lag: &Lag, violations: &Violations) {
+    pub fn add(&self, tallies: &[LoadTally], lag: &Lag, violations: &Violations) {
         let Some(exporter) = &self.exporter else {
             return;
         };
@@ -79,8 +84,8 @@ impl Metrics {
             each(&tally.latency, |seconds, count| series.took(seconds, count));
         }
         each(&lag.seen, |seconds, count| self.run.seen(seconds, count));
-        for (place, kind) in Kind::ALL.iter().enumerate() {
-            self.run.violations(place, violations.count(*kind));
+        for (index, kind) in ViolationKind::ALL.iter().enumerate() {
+            self.run.violations(index, violations.count(*kind));
         }
         exporter.tidy();
     }
@@ -162,8 +167,11 @@ mod tests {
         };
         assert_eq!(
             listed(&BENCH_OPERATION),
-            Operation::ALL.map(Operation::name)
+            WorkloadOperation::ALL.map(WorkloadOperation::name)
         );
-        assert_eq!(listed(&BENCH_VIOLATION), Kind::ALL.map(Kind::name));
+        assert_eq!(
+            listed(&BENCH_VIOLATION),
+            ViolationKind::ALL.map(ViolationKind::name)
+        );
     }
 }

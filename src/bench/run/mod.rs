@@ -1,7 +1,7 @@
 //! `bolide bench run`: a workload against a node of its own or against given endpoints.
 //!
 //! A workload and a target go in; a container is made, loaded, put under load, checked and removed;
-//! a [`Summary`] comes out.
+//! a [`RunSummary`] comes out.
 
 mod audit;
 mod feed;
@@ -23,30 +23,30 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-pub use target::Target;
+pub use target::LoadTarget;
 
 use super::account::Account;
 use super::check::{Checker, Exchange, ServerClock};
-use super::connection::Answer;
-use super::load::{Load, Plan, Script};
+use super::load::{Load, LoadPlan};
 use super::options::RunBench;
 use super::pace::Pace;
 use super::request::container_link;
 use super::workload::{self, PARTITION_ITEMS, Workload};
+use crate::client::connection::RawAnswer;
 use crate::client::{Signer, unix_seconds, unix_time};
 use crate::model::error::{Error, Result};
 use recorder::{HdrLog, Outlets, Recorder};
-use shared::Shared;
-use summary::Summary;
+use shared::RunState;
+use summary::RunSummary;
 
 /// Connections that load the items: batches are large, so few keep a node busy.
 const LOAD_CONNECTIONS: u32 = 8;
-const LOAD_SECONDS_MAX: u64 = 1_800;
+const LOAD_TIMEOUT: Duration = Duration::from_secs(1_800);
 /// How long the readers of the change feed may take to come to its end after the last write.
-const DRAIN_SECONDS_MAX: u64 = 60;
-const AUDIT_SECONDS_MAX: u64 = 60;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Warm-up of a peak, in relation to its length.
 const WARM_UP_SHARE: f64 = 0.2;
 /// Phases of a load.
@@ -55,7 +55,7 @@ const MEASURED: usize = 1;
 
 /// What a run is: the workload with what the command line changes.
 #[derive(Clone)]
-pub struct Job {
+pub struct RunJob {
     pub name: String,
     pub workload: Workload,
     pub connections: u32,
@@ -66,7 +66,7 @@ pub struct Job {
     pub is_checked: bool,
 }
 
-impl Job {
+impl RunJob {
     fn new(options: &RunBench) -> Result<Self> {
         let (name, mut workload) = workload::find(&options.workload)?;
         if let Some(items) = options.items {
@@ -92,7 +92,7 @@ impl Job {
 pub async fn peak_of_reads(port: u16, connections: u32, length: Duration) -> Result<f64> {
     let (name, mut workload) = workload::find("ycsb-c")?;
     workload.items.count = PARTITION_ITEMS as u32;
-    let job = Job {
+    let job = RunJob {
         name,
         workload,
         connections,
@@ -102,13 +102,13 @@ pub async fn peak_of_reads(port: u16, connections: u32, length: Duration) -> Res
         seed: 1,
         is_checked: false,
     };
-    let summary = execute(&job, &Target::of_port(port), Outlets::default()).await?;
+    let summary = execute(&job, &LoadTarget::of_port(port), Outlets::default()).await?;
     Ok(summary.all.rate)
 }
 
 /// Runs a workload to its end, or to Ctrl-C; whether no answer was wrong.
 pub fn run(options: &RunBench) -> Result<bool> {
-    let job = Job::new(options)?;
+    let job = RunJob::new(options)?;
     // Before the work, not after it, a file that cannot be written is found.
     for path in [&options.json, &options.html, &options.hdr]
         .into_iter()
@@ -118,7 +118,7 @@ pub fn run(options: &RunBench) -> Result<bool> {
     }
     let runtime = super::event_loop()?;
     let summary = runtime.block_on(async {
-        let target = Target::open(&options.target).await?;
+        let target = LoadTarget::open(&options.target).await?;
         target.account.check().await?;
         let outlets = Outlets {
             hdr: options.hdr.as_deref().map(HdrLog::create).transpose()?,
@@ -140,48 +140,39 @@ pub fn run(options: &RunBench) -> Result<bool> {
 }
 
 /// Loads, measures, checks.
-pub async fn execute(job: &Job, target: &Target, outlets: Outlets) -> Result<Summary> {
+pub async fn execute(job: &RunJob, target: &LoadTarget, outlets: Outlets) -> Result<RunSummary> {
     let account = &target.account;
     account.ensure_database().await?;
     let container = format!("{}-{:08x}", job.name, rand::random::<u32>());
-    create(account, job, &container).await?;
+    let part = &job.workload.container;
+    let properties = match part.default_ttl {
+        Some(default_ttl) => json!({ "defaultTtl": default_ttl }),
+        None => json!({}),
+    };
+    account
+        .create_container_with(&container, &properties, part.throughput)
+        .await?;
     let outcome = in_container(job, target, &container, outlets).await;
     if !target.is_own() {
-        // Whatever came before is what matters; the container's name says whose it was.
+        // The outcome matters more than a container that stays; its name tells the workload.
         let _ = account.delete_container(&container).await;
     }
     outcome
 }
 
-async fn create(account: &Account, job: &Job, container: &str) -> Result<()> {
-    let part = &job.workload.container;
-    let mut properties = Map::new();
-    if let Some(default_ttl) = part.default_ttl {
-        properties.insert("defaultTtl".to_owned(), json!(default_ttl));
-    }
-    let throughput = part.throughput.map(|units| units.to_string());
-    let headers = throughput
-        .as_deref()
-        .map(|units| ("x-ms-offer-throughput", units));
-    let headers = headers.into_iter().collect();
-    account
-        .create_container_with(container, &Value::Object(properties), headers)
-        .await
-}
-
 async fn in_container(
-    job: &Job,
-    target: &Target,
+    job: &RunJob,
+    target: &LoadTarget,
     container: &str,
     outlets: Outlets,
-) -> Result<Summary> {
+) -> Result<RunSummary> {
     let account = &target.account;
     let own: Vec<bool> = account.endpoints.iter().map(|e| e.is_loopback()).collect();
     let default = job.workload.container.default_ttl;
     let default = default.and_then(|seconds| u64::try_from(seconds).ok());
     let checker = Checker::new(ServerClock::new(&own), default, job.workload.items.bytes);
     let link = container_link(container);
-    let mut shared = Shared::new(job.workload.clone(), link, checker, job.is_checked);
+    let mut shared = RunState::new(job.workload.clone(), link, checker, job.is_checked);
     let due_together = job.workload.items.due_together_seconds;
     shared.due_second = due_together.map(|seconds| unix_seconds() + u64::from(seconds));
     let shared = Arc::new(shared);
@@ -193,9 +184,14 @@ async fn in_container(
     }
 
     let signers = endpoint_signers(account, job.connections);
-    let scripts = worker::Worker::spread(&shared, &signers, job.seed);
+    let scripts = worker::RunWorker::spread(&shared, &signers, job.seed);
     let pace = Pace::new(job.rate);
-    let load = start(account, scripts, pace.clone(), shared.operations.len())?;
+    let load = Load::start(LoadPlan {
+        endpoints: account.endpoints.clone(),
+        scripts,
+        pace: pace.clone(),
+        operations: shared.operations.len(),
+    })?;
     let feed = start_feed(job, account, &shared, container).await?;
     let mut recorder = Recorder::new(job, &shared, target.health.clone(), outlets).await?;
     let is_interrupted = {
@@ -220,7 +216,9 @@ async fn in_container(
     if !is_interrupted {
         tokio::select! {
             outcome = afterwards => outcome?,
-            _ = tokio::signal::ctrl_c() => eprintln!("interrupted: not everything was looked at again"),
+            _ = tokio::signal::ctrl_c() => {
+                eprintln!("interrupted: not everything was looked at again");
+            }
         }
     }
     Ok(recorder.summary(job, target, &shared, unsent, is_interrupted))
@@ -240,26 +238,12 @@ fn signers(account: &Account, connections: u32) -> Vec<Signer> {
     signers.map(|(_, signer)| signer).collect()
 }
 
-fn start(
-    account: &Account,
-    scripts: Vec<Box<dyn Script>>,
-    pace: Pace,
-    operations: usize,
-) -> Result<Load> {
-    Load::start_plan(Plan {
-        endpoints: account.endpoints.clone(),
-        scripts,
-        pace,
-        operations,
-    })
-}
-
-async fn load_items(job: &Job, account: &Account, shared: &Arc<Shared>) -> Result<()> {
+async fn load_items(job: &RunJob, account: &Account, shared: &Arc<RunState>) -> Result<()> {
     eprintln!("loading {} items", job.workload.items.count);
     let begun = Instant::now();
     let scripts = loader::Loader::spread(shared, &signers(account, LOAD_CONNECTIONS));
-    let load = start(account, scripts, Pace::AnswerByAnswer, 1)?;
-    load.ended(Duration::from_secs(LOAD_SECONDS_MAX)).await?;
+    let load = Load::closed(account.endpoints.clone(), scripts)?;
+    load.ended(LOAD_TIMEOUT).await?;
     if let Some(refusal) = shared.refusal() {
         return Err(Error::unavailable(refusal));
     }
@@ -269,9 +253,9 @@ async fn load_items(job: &Job, account: &Account, shared: &Arc<Shared>) -> Resul
 }
 
 async fn start_feed(
-    job: &Job,
+    job: &RunJob,
     account: &Account,
-    shared: &Arc<Shared>,
+    shared: &Arc<RunState>,
     container: &str,
 ) -> Result<Option<Load>> {
     let readers = job.workload.change_feed.readers;
@@ -280,11 +264,11 @@ async fn start_feed(
     }
     let ranges = account.range_ids(container).await?;
     let scripts = feed::FeedReader::spread(shared, &signers(account, readers), &ranges);
-    start(account, scripts, Pace::AnswerByAnswer, 1).map(Some)
+    Load::closed(account.endpoints.clone(), scripts).map(Some)
 }
 
 /// Changes the container's default again and again; ends only with the run.
-async fn change_defaults(job: &Job, account: &Account, shared: &Shared, container: &str) {
+async fn change_defaults(job: &RunJob, account: &Account, shared: &RunState, container: &str) {
     let Some(changes) = &job.workload.default_ttl_changes else {
         return std::future::pending().await;
     };
@@ -303,16 +287,16 @@ async fn change_defaults(job: &Job, account: &Account, shared: &Shared, containe
 }
 
 /// Lets the readers of the change feed come to its end, and looks what they have not seen.
-async fn drain(shared: &Shared, feed: Option<Load>) -> Result<()> {
+async fn drain(shared: &RunState, feed: Option<Load>) -> Result<()> {
     let Some(feed) = feed else {
         return Ok(());
     };
     shared.drains.store(true, Ordering::Release);
-    feed.ended(Duration::from_secs(DRAIN_SECONDS_MAX)).await?;
+    feed.ended(DRAIN_TIMEOUT).await?;
     if shared.is_checked {
         let exchange = Exchange {
             request: b"GET docs (change feed, to its end)",
-            answer: Answer::default(),
+            answer: RawAnswer::default(),
             answered: unix_time(),
         };
         shared.checker.unfed(unix_time(), &exchange);
@@ -320,12 +304,12 @@ async fn drain(shared: &Shared, feed: Option<Load>) -> Result<()> {
     Ok(())
 }
 
-async fn audit(job: &Job, account: &Account, shared: &Arc<Shared>) -> Result<()> {
+async fn audit(job: &RunJob, account: &Account, shared: &Arc<RunState>) -> Result<()> {
     if !job.is_checked {
         return Ok(());
     }
     let scripts = audit::Audit::spread(shared, &signers(account, LOAD_CONNECTIONS));
-    let load = start(account, scripts, Pace::AnswerByAnswer, 1)?;
-    load.ended(Duration::from_secs(AUDIT_SECONDS_MAX)).await?;
+    let load = Load::closed(account.endpoints.clone(), scripts)?;
+    load.ended(AUDIT_TIMEOUT).await?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Plots as SVG text: lines over an axis, drawn without anything from elsewhere.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 260.0;
@@ -13,7 +13,7 @@ const BOTTOM: f64 = 36.0;
 const STEPS: f64 = 5.0;
 
 /// One line of a plot; the class gives it its colour.
-pub struct Line {
+pub struct PlotLine {
     pub name: String,
     pub class: String,
     pub points: Vec<(f64, f64)>,
@@ -26,18 +26,34 @@ pub enum Scale {
     Logarithmic,
 }
 
-pub struct Plot<'a> {
-    pub y_unit: &'a str,
+pub struct Plot {
+    pub title: &'static str,
+    pub note: &'static str,
+    pub y_unit: &'static str,
     pub scale: Scale,
-    pub lines: Vec<Line>,
-    /// Labels below, with their places; absent: whole seconds.
-    pub x_labels: Option<Vec<(f64, &'a str)>>,
+    pub lines: Vec<PlotLine>,
+    /// Labels below, with their values; absent: whole seconds.
+    pub x_labels: Option<Vec<(f64, &'static str)>>,
     /// The part up to here is shaded.
     pub shaded_until: f64,
 }
 
-impl Plot<'_> {
-    pub fn svg(&self) -> String {
+impl Plot {
+    /// Returns the plot under its title, with the names of its lines.
+    pub fn section(&self) -> Markup {
+        html! {
+            section.plot {
+                h2 { (self.title) }
+                p { (self.note) }
+                div.legend {
+                    @for line in &self.lines { span class={ "key " (line.class) } { (line.name) } }
+                }
+                div.wide { (self.svg()) }
+            }
+        }
+    }
+
+    fn svg(&self) -> Markup {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let x_max = points().map(|point| point.0).fold(1e-9, f64::max);
         let highest = points().map(|point| point.1).fold(0.0, f64::max);
@@ -46,66 +62,32 @@ impl Plot<'_> {
         let axis = Axis::new(self.scale, lowest, highest);
         let x_of = |x: f64| LEFT + x / x_max * (WIDTH - LEFT - RIGHT);
         let y_of = |y: f64| HEIGHT - BOTTOM - axis.share(y) * (HEIGHT - TOP - BOTTOM);
-        let mut svg = format!(r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">"#);
-        if self.shaded_until > 0.0 {
-            let (width, height) = (x_of(self.shaded_until) - LEFT, HEIGHT - TOP - BOTTOM);
-            let _ = write!(
-                svg,
-                r#"<rect class="warm" x="{LEFT}" y="{TOP}" width="{width:.1}" height="{height}"/>"#
-            );
-        }
-        for (value, label) in axis.ticks() {
-            let y = y_of(value);
-            let _ = write!(
-                svg,
-                r#"<line class="grid" x1="{LEFT}" x2="{:.1}" y1="{y:.1}" y2="{y:.1}"/><text class="y" x="{:.1}" y="{:.1}">{label}</text>"#,
-                WIDTH - RIGHT,
-                LEFT - 8.0,
-                y + 4.0,
-            );
-        }
-        for (value, label) in self.x_ticks(x_max) {
-            let _ = write!(
-                svg,
-                r#"<text class="x" x="{:.1}" y="{:.1}">{label}</text>"#,
-                x_of(value),
-                HEIGHT - BOTTOM + 18.0,
-            );
-        }
-        let _ = write!(
-            svg,
-            r#"<text class="unit" x="6" y="{}">{}</text>"#,
-            TOP - 4.0,
-            self.y_unit
-        );
-        for line in &self.lines {
+        let short = |length: f64| format!("{length:.1}");
+        let polyline = |line: &PlotLine| {
             let points = line.points.iter().map(|(x, y)| {
                 let y = if y.is_finite() { *y } else { 0.0 };
                 format!("{:.1},{:.1}", x_of(*x), y_of(y))
             });
-            let points: Vec<String> = points.collect();
-            let _ = write!(
-                svg,
-                r#"<polyline class="{}" points="{}"/>"#,
-                line.class,
-                points.join(" ")
-            );
-        }
-        svg.push_str("</svg>");
-        svg
-    }
-
-    /// What the lines are called.
-    pub fn legend(&self) -> String {
-        let entry = |line: &Line| {
-            format!(
-                r#"<span class="key {}">{}</span>"#,
-                line.class,
-                escaped(&line.name)
-            )
+            points.collect::<Vec<_>>().join(" ")
         };
-        let entries: Vec<String> = self.lines.iter().map(entry).collect();
-        format!(r#"<div class="legend">{}</div>"#, entries.join(""))
+        html! {
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" {
+                @if self.shaded_until > 0.0 {
+                    rect.warm x=(LEFT) y=(TOP) height=(HEIGHT - TOP - BOTTOM)
+                        width=(short(x_of(self.shaded_until) - LEFT)) {}
+                }
+                @for (value, label) in axis.ticks() {
+                    @let y = y_of(value);
+                    line.grid x1=(LEFT) x2=(short(WIDTH - RIGHT)) y1=(short(y)) y2=(short(y)) {}
+                    text.y x=(short(LEFT - 8.0)) y=(short(y + 4.0)) { (label) }
+                }
+                @for (value, label) in self.x_ticks(x_max) {
+                    text.x x=(short(x_of(value))) y=(short(HEIGHT - BOTTOM + 18.0)) { (label) }
+                }
+                text.unit x="6" y=(TOP - 4.0) { (self.y_unit) }
+                @for line in &self.lines { polyline class=(line.class) points=(polyline(line)) {} }
+            }
+        }
     }
 
     fn x_ticks(&self, x_max: f64) -> Vec<(f64, String)> {
@@ -190,14 +172,6 @@ fn shown(value: f64) -> String {
     }
 }
 
-/// Text as it may stand in a page.
-pub fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,19 +196,22 @@ mod tests {
 
     #[test]
     fn a_plot_draws_each_line_and_names_it() {
-        let line = |name: &str| Line {
+        let line = |name: &str| PlotLine {
             name: name.to_owned(),
             class: "c0".to_owned(),
             points: vec![(0.0, 1.0), (1.0, 2.0)],
         };
         let plot = Plot {
+            title: "",
+            note: "",
             y_unit: "ms",
             scale: Scale::Linear,
             lines: vec![line("a<b"), line("c")],
             x_labels: None,
             shaded_until: 0.5,
         };
-        assert_eq!(plot.svg().matches("<polyline").count(), 2);
-        assert!(plot.legend().contains("a&lt;b"));
+        let section = plot.section().into_string();
+        assert_eq!(section.matches("<polyline").count(), 2);
+        assert!(section.contains("a&lt;b"));
     }
 }

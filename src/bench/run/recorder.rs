@@ -10,17 +10,17 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use super::metrics::Metrics;
 use super::progress;
-use super::shared::Shared;
-use super::summary::{Point, PointOperation, PurgeLag, Summary};
-use super::target::Target;
-use super::{Job, MEASURED, WARM_UP};
+use super::shared::RunState;
+use super::summary::{Point, PointOperation, PurgeLag, RunSummary};
+use super::target::LoadTarget;
+use super::{MEASURED, RunJob, WARM_UP};
 use crate::bench::account;
 use crate::bench::check::Lag;
-use crate::bench::endpoint::Endpoint;
 use crate::bench::histogram::Histogram;
-use crate::bench::load::{Load, Tally};
+use crate::bench::load::{Load, LoadTally};
 use crate::bench::metrics_text::Buckets;
 use crate::bench::report::grouped;
+use crate::client::endpoint::Endpoint;
 use crate::clock;
 use crate::model::error::{Error, Result};
 use crate::telemetry::Exporter;
@@ -102,7 +102,7 @@ pub struct Recorder {
     /// How long was measured.
     measured: Duration,
     /// By operation.
-    totals: Vec<Tally>,
+    totals: Vec<LoadTally>,
     lag: Lag,
     points: Vec<Point>,
     health: Option<Endpoint>,
@@ -115,8 +115,8 @@ pub struct Recorder {
 
 impl Recorder {
     pub async fn new(
-        job: &Job,
-        shared: &Shared,
+        job: &RunJob,
+        shared: &RunState,
         health: Option<Endpoint>,
         outlets: Outlets,
     ) -> Result<Self> {
@@ -125,7 +125,7 @@ impl Recorder {
             last_tick: Instant::now(),
             planned: job.warm_up + job.length,
             measured: Duration::ZERO,
-            totals: vec![Tally::default(); shared.operations.len()],
+            totals: vec![LoadTally::default(); shared.operations.len()],
             lag: Lag::default(),
             points: Vec::new(),
             health,
@@ -141,7 +141,7 @@ impl Recorder {
     }
 
     /// Warms up, measures, and ends.
-    pub async fn follow(&mut self, job: &Job, load: &Load, shared: &Shared) -> Result<()> {
+    pub async fn follow(&mut self, job: &RunJob, load: &Load, shared: &RunState) -> Result<()> {
         self.until(job.warm_up, WARM_UP, load, shared).await?;
         load.enter_phase(MEASURED);
         self.last_tick = Instant::now();
@@ -154,7 +154,7 @@ impl Recorder {
         end: Duration,
         phase: usize,
         load: &Load,
-        shared: &Shared,
+        shared: &RunState,
     ) -> Result<()> {
         loop {
             let left = end.saturating_sub(self.begun.elapsed());
@@ -171,9 +171,9 @@ impl Recorder {
         }
     }
 
-    /// What was under way when the load was told to end. It counts, but it is no second of its own:
-    /// nothing was sent any more, so its rate would say nothing.
-    pub async fn finish(&mut self, load: &Load, shared: &Shared) -> Result<()> {
+    /// Adds what was in flight when the load ended. It counts, but it is no second of its own: no
+    /// request was sent any more, so its rate would mean nothing.
+    pub async fn finish(&mut self, load: &Load, shared: &RunState) -> Result<()> {
         let points = self.points.len();
         self.tick(MEASURED, load, shared).await?;
         if points > 0 {
@@ -185,7 +185,7 @@ impl Recorder {
         Ok(())
     }
 
-    async fn tick(&mut self, phase: usize, load: &Load, shared: &Shared) -> Result<()> {
+    async fn tick(&mut self, phase: usize, load: &Load, shared: &RunState) -> Result<()> {
         let tallies = load.take(phase);
         let length = self.last_tick.elapsed();
         self.last_tick = Instant::now();
@@ -198,11 +198,11 @@ impl Recorder {
         let purge_now = purge.since(&self.purge_last);
         self.purge_last = purge;
         self.metrics.add(&tallies, &lag, &shared.checker.violations);
-        let mut all = Tally::default();
+        let mut all = LoadTally::default();
         for tally in &tallies {
             all.add(tally);
         }
-        let part = |tally: &Tally| PointOperation::new(tally, length);
+        let part = |tally: &LoadTally| PointOperation::new(tally, length);
         self.points.push(Point {
             at_seconds: self.begun.elapsed().as_secs_f64(),
             is_warm_up: phase == WARM_UP,
@@ -228,12 +228,13 @@ impl Recorder {
         Ok(())
     }
 
-    fn show(&self, phase: usize, all: &Tally, length: Duration, shared: &Shared) {
-        let errors: u64 = self.totals.iter().map(Tally::errors_total).sum();
+    fn show(&self, phase: usize, all: &LoadTally, length: Duration, shared: &RunState) {
+        let errors: u64 = self.totals.iter().map(LoadTally::errors_total).sum();
         let elapsed = self.begun.elapsed().min(self.planned).as_secs_f64();
         let planned = self.planned.as_secs_f64();
         let line = format!(
-            "{elapsed:.0}/{planned:.0} s{}  {:>9} /s  p99 {:>8.2} ms  expiry lag {:.3} s  errors {errors}  violations {}",
+            "{elapsed:.0}/{planned:.0} s{}  {:>9} /s  p99 {:>8.2} ms  expiry lag {:.3} s  \
+             errors {errors}  violations {}",
             if phase == WARM_UP { " (warm-up)" } else { "" },
             grouped(all.operations as f64 / length.as_secs_f64().max(1e-3)),
             all.latency.quantile(0.99).as_secs_f64() * 1e3,
@@ -261,12 +262,12 @@ impl Recorder {
 
     pub fn summary(
         self,
-        job: &Job,
-        target: &Target,
-        shared: &Shared,
+        job: &RunJob,
+        target: &LoadTarget,
+        shared: &RunState,
         unsent: u64,
         is_interrupted: bool,
-    ) -> Summary {
+    ) -> RunSummary {
         let purge = self.purge_last.since(&self.purge_before);
         let quantile = |share| purge.quantile(share);
         let purge = quantile(0.5)
@@ -275,11 +276,11 @@ impl Recorder {
                 p50_seconds_at_most: p50,
                 p99_seconds_at_most: p99,
             });
-        Summary::new(
+        RunSummary::new(
             job,
             target.shown(),
             shared,
-            super::summary::Measured {
+            super::summary::RunFigures {
                 length: self.measured,
                 totals: self.totals,
                 lag: self.lag,

@@ -3,12 +3,12 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
-use crate::bench::check::{Checker, Exchange, Expectation, Life, Ticket};
-use crate::bench::connection::Answer;
-use crate::bench::item::Known;
-use crate::bench::workload::{Inserted, Operation, Workload};
+use crate::bench::check::{Checker, Exchange, Expectation, Lifetime, Ticket};
+use crate::bench::item::KnownItem;
+use crate::bench::workload::{Inserted, Workload, WorkloadOperation};
+use crate::client::connection::RawAnswer;
 
-pub struct Shared {
+pub struct RunState {
     pub workload: Workload,
     /// The path of the container, without its leading slash.
     pub link: String,
@@ -17,7 +17,7 @@ pub struct Shared {
     pub is_checked: bool,
     pub inserted: Inserted,
     /// Those of the workload, as the tallies have them.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<WorkloadOperation>,
     /// How often each of them is done, in relation to their sum.
     shares: Vec<u32>,
     pub shares_sum: u32,
@@ -29,11 +29,11 @@ pub struct Shared {
     refusal: Mutex<Option<String>>,
 }
 
-impl Shared {
+impl RunState {
     pub fn new(workload: Workload, link: String, checker: Checker, is_checked: bool) -> Self {
         let shares = workload.operations.iter();
         let done = shares.filter(|(_, share)| **share > 0);
-        let (operations, shares): (Vec<Operation>, Vec<u32>) = done.unzip();
+        let (operations, shares): (Vec<WorkloadOperation>, Vec<u32>) = done.unzip();
         Self {
             operations,
             shares_sum: shares.iter().sum(),
@@ -50,14 +50,14 @@ impl Shared {
     }
 
     /// The operations with their shares.
-    pub fn shares(&self) -> impl Iterator<Item = (Operation, u32)> {
+    pub fn shares(&self) -> impl Iterator<Item = (WorkloadOperation, u32)> {
         let operations = self.operations.iter().copied();
         operations.zip(self.shares.iter().copied())
     }
 
     /// The item as it is written.
-    pub fn item(&self, number: u64, version: u32, ttl: Option<u64>) -> Known {
-        Known {
+    pub fn item(&self, number: u64, version: u32, ttl: Option<u64>) -> KnownItem {
+        KnownItem {
             number,
             version,
             ttl,
@@ -74,7 +74,7 @@ impl Shared {
     }
 
     /// A write of an item is sent.
-    pub fn begin(&self, number: u64, life: Life, now: f64) -> Ticket {
+    pub fn begin(&self, number: u64, life: Lifetime, now: f64) -> Ticket {
         match self.is_checked {
             true => self.checker.begin(number, life, now),
             false => Ticket::unchecked(number),
@@ -105,15 +105,15 @@ impl Shared {
     }
 }
 
-fn date_of(answer: &Answer<'_>) -> Option<u64> {
-    let date = httpdate::parse_http_date(answer.header("date:")?).ok()?;
+fn date_of(answer: &RawAnswer<'_>) -> Option<u64> {
+    let date = httpdate::parse_http_date(answer.header("date")?).ok()?;
     let since = date.duration_since(std::time::UNIX_EPOCH).ok()?;
     Some(since.as_secs())
 }
 
 /// How long the server asks a refused client to wait.
-pub fn retry_after(answer: &Answer<'_>) -> std::time::Duration {
-    let asked = answer.header("x-ms-retry-after-ms:");
+pub fn retry_after(answer: &RawAnswer<'_>) -> std::time::Duration {
+    let asked = answer.header("x-ms-retry-after-ms");
     let asked = asked.and_then(|text| text.parse::<f64>().ok());
     std::time::Duration::from_secs_f64((asked.unwrap_or(10.0) / 1e3).clamp(0.001, 5.0))
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Job;
-use super::shared::Shared;
-use crate::bench::check::{Evidence, Kind, Lag};
+use super::RunJob;
+use super::shared::RunState;
+use crate::bench::check::{Evidence, Lag, ViolationKind};
 use crate::bench::histogram::Histogram;
-use crate::bench::load::{NO_ANSWER, Tally};
+use crate::bench::load::{LoadTally, NO_ANSWER};
 use crate::bench::report::{aligned, grouped};
 
 /// Points of the curve of latencies over shares of the operations.
@@ -39,6 +39,18 @@ impl Latency {
             max_ms: millis(histogram.max()),
         }
     }
+
+    /// Returns the latencies from low to high, for people.
+    pub fn shown(&self) -> [String; 5] {
+        let Self {
+            p50_ms,
+            p90_ms,
+            p99_ms,
+            p999_ms,
+            max_ms,
+        } = self;
+        [p50_ms, p90_ms, p99_ms, p999_ms, max_ms].map(|millis| format!("{millis:.2}"))
+    }
 }
 
 /// One operation over the whole measurement, or all of them.
@@ -57,7 +69,7 @@ pub struct OperationSummary {
 }
 
 impl OperationSummary {
-    fn new(name: &str, tally: &Tally, length: Duration) -> Self {
+    fn new(name: &str, tally: &LoadTally, length: Duration) -> Self {
         let shown = |(status, count)| match status {
             NO_ANSWER => ("no answer".to_owned(), count),
             status => (status.to_string(), count),
@@ -74,28 +86,30 @@ impl OperationSummary {
         }
     }
 
+    /// Returns the errors by status, for people.
+    pub fn errors_shown(&self) -> String {
+        let errors = self.errors.iter();
+        let errors: Vec<String> = errors.map(|(status, n)| format!("{status}: {n}")).collect();
+        match errors.is_empty() {
+            true => "none".to_owned(),
+            false => errors.join(", "),
+        }
+    }
+
     fn cells(&self, asked: &str) -> [String; 9] {
-        let latency = &self.latency;
-        let errors = self
-            .errors
-            .iter()
-            .map(|(status, n)| format!("{status}: {n}"));
-        let errors: Vec<String> = errors.collect();
-        let shown = |millis: f64| format!("{millis:.2}");
+        let [p50, p90, p99, p999, max] = self.latency.shown();
+        let (name, rate) = (self.name.clone(), grouped(self.rate));
+        let errors = self.errors_shown();
         [
-            self.name.clone(),
+            name,
             asked.to_owned(),
-            grouped(self.rate),
-            shown(latency.p50_ms),
-            shown(latency.p90_ms),
-            shown(latency.p99_ms),
-            shown(latency.p999_ms),
-            shown(latency.max_ms),
-            if errors.is_empty() {
-                "none".to_owned()
-            } else {
-                errors.join(", ")
-            },
+            rate,
+            p50,
+            p90,
+            p99,
+            p999,
+            max,
+            errors,
         ]
     }
 }
@@ -125,7 +139,7 @@ pub struct PointOperation {
 }
 
 impl PointOperation {
-    pub fn new(tally: &Tally, length: Duration) -> Self {
+    pub fn new(tally: &LoadTally, length: Duration) -> Self {
         Self {
             rate: tally.operations as f64 / length.as_secs_f64().max(1e-3),
             p50_ms: millis(tally.latency.quantile(0.5)),
@@ -153,9 +167,9 @@ pub struct SeenLag {
 }
 
 /// What the recorder hands over.
-pub struct Measured {
+pub struct RunFigures {
     pub length: Duration,
-    pub totals: Vec<Tally>,
+    pub totals: Vec<LoadTally>,
     pub lag: Lag,
     pub purge: Option<PurgeLag>,
     pub points: Vec<Point>,
@@ -164,7 +178,7 @@ pub struct Measured {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Summary {
+pub struct RunSummary {
     pub workload: String,
     pub about: String,
     pub against: String,
@@ -189,15 +203,15 @@ pub struct Summary {
     pub points: Vec<Point>,
 }
 
-impl Summary {
-    pub fn new(job: &Job, against: String, shared: &Shared, measured: Measured) -> Self {
+impl RunSummary {
+    pub fn new(job: &RunJob, against: String, shared: &RunState, measured: RunFigures) -> Self {
         let length = measured.length;
-        let mut all = Tally::default();
+        let mut all = LoadTally::default();
         measured.totals.iter().for_each(|tally| all.add(tally));
         let named = shared.operations.iter().zip(&measured.totals);
         let lag = &measured.lag.seen;
         let found = &shared.checker.violations;
-        let violations = Kind::ALL.map(|kind| (kind.name(), found.count(kind)));
+        let violations = ViolationKind::ALL.map(|kind| (kind.name(), found.count(kind)));
         Self {
             workload: job.name.clone(),
             about: job.workload.about.clone(),
@@ -240,7 +254,8 @@ impl Summary {
             None => "closed loop".to_owned(),
         };
         format!(
-            "{} connections, {pace}, {:.1} s after {:.0} s of warm-up, {} items of {} bytes, seed {}",
+            "{} connections, {pace}, {:.1} s after {:.0} s of warm-up, {} items of {} bytes, \
+             seed {}",
             self.connections,
             self.measured_seconds,
             self.warm_up_seconds,
@@ -250,26 +265,22 @@ impl Summary {
         )
     }
 
-    /// How long expired items were seen: the headline.
     /// Says how many operations the server does not offer, if there are any.
     pub fn not_implemented_shown(&self) -> Option<String> {
-        let count = self.all.not_implemented;
-        let shown = || {
-            format!(
-                "{} operations answered with 501: the server does not offer them",
-                grouped(count as f64)
-            )
-        };
-        (count > 0).then(shown)
+        let count = grouped(self.all.not_implemented as f64);
+        let shown = format!("{count} operations answered with 501: the server does not offer them");
+        (self.all.not_implemented > 0).then_some(shown)
     }
 
+    /// Says how long expired items were seen: the headline.
     pub fn seen_lag_shown(&self) -> String {
         let lag = &self.expiry_seen_lag;
         match (self.is_checked, lag.reads_of_due_items) {
             (false, _) => "not checked".to_owned(),
             (true, 0) => "no item was read after its second".to_owned(),
             (true, reads) => format!(
-                "p50 {:.3} s, p99 {:.3} s, max {:.3} s over {} reads of items whose second had come (must be 0)",
+                "p50 {:.3} s, p99 {:.3} s, max {:.3} s over {} reads of items whose second had \
+                 come (must be 0)",
                 lag.p50_seconds,
                 lag.p99_seconds,
                 lag.max_seconds,
@@ -323,11 +334,13 @@ impl Summary {
         lines.extend(self.operations.iter().map(|operation| operation.cells("")));
         let asked = self.asked_rate.map_or("all it takes".to_owned(), grouped);
         lines.push(self.all.cells(&asked));
-        let mut text = format!(
-            "\n{}: {}\nagainst {}\n{}{}\n\n",
-            self.workload,
-            self.about,
-            self.against,
+        let Self {
+            workload,
+            about,
+            against,
+            ..
+        } = self;
+        let (manner, interrupted) = (
             self.manner(),
             if self.is_interrupted {
                 "; interrupted"
@@ -335,6 +348,8 @@ impl Summary {
                 ""
             },
         );
+        let mut text =
+            format!("\n{workload}: {about}\nagainst {against}\n{manner}{interrupted}\n\n");
         text.push_str(&aligned(&lines, &[1, 2, 3, 4, 5, 6, 7]));
         if let Some(shown) = self.not_implemented_shown() {
             let _ = writeln!(text, "{shown}");

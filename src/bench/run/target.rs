@@ -1,23 +1,23 @@
-//! Whom a run loads: given endpoints, or a node that it starts itself.
+//! What a run loads: given endpoints, or a node that it starts itself.
 
 use std::path::Path;
 
 use crate::bench::account::Account;
-use crate::bench::endpoint::{Endpoint, Trust};
-use crate::bench::node::{Bench, Node};
+use crate::bench::node::{Launcher, MeasuredNode};
 use crate::bench::options::TargetFlags;
+use crate::client::endpoint::{Endpoint, Trust};
 use crate::client::{EMULATOR_KEY, Signer};
 use crate::model::error::{Error, Result};
 
-pub struct Target {
+pub struct LoadTarget {
     pub account: Account,
     /// Where a node tells its metrics.
     pub health: Option<Endpoint>,
     /// The node is stopped, and then its folder removed, with the target.
-    own: Option<(Node, Bench)>,
+    own: Option<(MeasuredNode, Launcher)>,
 }
 
-impl Target {
+impl LoadTarget {
     pub async fn open(flags: &TargetFlags) -> Result<Self> {
         let trust = match (&flags.ca_file, flags.insecure) {
             (Some(path), _) => Trust::File(path),
@@ -27,7 +27,7 @@ impl Target {
         let health = flags.node_metrics.as_deref();
         let health = health.map(|url| Endpoint::parse(url, trust)).transpose()?;
         if flags.endpoint.is_empty() {
-            let bench = Bench::new(flags.data_path.as_deref())?;
+            let bench = Launcher::new(flags.data_path.as_deref())?;
             let node = bench.start_node("node").await?;
             return Ok(Self {
                 account: (*node).clone(),
@@ -68,8 +68,8 @@ impl Target {
     pub fn shown(&self) -> String {
         let urls = self.account.endpoints.iter().map(Endpoint::to_string);
         let urls: Vec<String> = urls.collect();
-        let whose = if self.is_own() { " (its own node)" } else { "" };
-        format!("{}{whose}", urls.join(", "))
+        let note = if self.is_own() { " (its own node)" } else { "" };
+        format!("{}{note}", urls.join(", "))
     }
 }
 

@@ -3,26 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::shared::{Shared, retry_after};
-use crate::bench::check::{Exchange, Expectation, Life, Seen, Ticket, Verdict, seen_items};
-use crate::bench::connection::Answer;
+use super::shared::{RunState, retry_after};
+use crate::bench::check::{
+    AnswerVerdict, Exchange, Expectation, Lifetime, Seen, Ticket, seen_items,
+};
 use crate::bench::item::{self, Random};
-use crate::bench::load::Script;
-use crate::bench::request::{write_body, write_query_body, write_start};
-use crate::bench::workload::{Chooser, Operation, PARTITION_ITEMS};
+use crate::bench::load::{Script, Scripts, scripts};
+use crate::bench::request::{write_body, write_header, write_query_body, write_start};
+use crate::bench::workload::{ItemChooser, PARTITION_ITEMS, WorkloadOperation};
+use crate::client::connection::RawAnswer;
 use crate::client::{Signed, Signer, unix_time};
 
 /// An old version is looked at this often again before the write counts as lost.
-const LOOKS_MAX: u32 = 10;
-const LOOK_PAUSE: Duration = Duration::from_millis(100);
+const READS_AGAIN_MAX: u32 = 10;
+const READ_AGAIN_INTERVAL: Duration = Duration::from_millis(100);
 
-pub struct Worker {
-    shared: Arc<Shared>,
+pub struct RunWorker {
+    shared: Arc<RunState>,
     signer: Signer,
     /// Which endpoint it speaks to.
     endpoint: usize,
     random: Random,
-    chooser: Chooser,
+    chooser: ItemChooser,
     operation: usize,
     step: Step,
     /// What the operation still has to do.
@@ -37,7 +39,7 @@ pub struct Worker {
 
 /// What a request is, on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum RequestKind {
     Read,
     Create,
     Upsert,
@@ -46,11 +48,11 @@ enum Kind {
     Query,
 }
 
-/// The request that is under way.
+/// The request that is in flight.
 enum Step {
     Nothing,
     Read(Expectation),
-    Write(Operation, Expectation, Ticket),
+    Write(WorkloadOperation, Expectation, Ticket),
     Scan(Vec<Expectation>, u32),
     /// A second look at an item that showed an old version.
     Look(Doubt),
@@ -74,36 +76,29 @@ struct Doubt {
     answered: f64,
 }
 
-impl Worker {
+impl RunWorker {
     /// One script for each connection; the signers are theirs, with the endpoint of each.
-    pub fn spread(
-        shared: &Arc<Shared>,
-        signers: &[(usize, Signer)],
-        seed: u64,
-    ) -> Vec<Box<dyn Script>> {
+    pub fn spread(shared: &Arc<RunState>, signers: &[(usize, Signer)], seed: u64) -> Scripts {
         let mut seeds = Random::new(seed);
-        let script = |(endpoint, signer): &(usize, Signer)| {
-            Box::new(Self {
-                shared: Arc::clone(shared),
-                signer: signer.clone(),
-                endpoint: *endpoint,
-                random: Random::new(seeds.next()),
-                chooser: Chooser::new(&shared.workload.keys),
-                operation: 0,
-                step: Step::Nothing,
-                rest: None,
-                wait: None,
-                sent: 0.0,
-                path: String::new(),
-                key: String::new(),
-                body: Vec::new(),
-                request: Vec::new(),
-            }) as Box<dyn Script>
-        };
-        signers.iter().map(script).collect()
+        scripts(signers, |(endpoint, signer)| Self {
+            shared: Arc::clone(shared),
+            signer: signer.clone(),
+            endpoint: *endpoint,
+            random: Random::new(seeds.next()),
+            chooser: ItemChooser::new(&shared.workload.keys),
+            operation: 0,
+            step: Step::Nothing,
+            rest: None,
+            wait: None,
+            sent: 0.0,
+            path: String::new(),
+            key: String::new(),
+            body: Vec::new(),
+            request: Vec::new(),
+        })
     }
 
-    fn choose_operation(&mut self) -> Operation {
+    fn choose_operation(&mut self) -> WorkloadOperation {
         let mut left = self.random.below(self.shared.shares_sum);
         for (index, (operation, share)) in self.shared.shares().enumerate() {
             if left < share {
@@ -112,7 +107,7 @@ impl Worker {
             }
             left -= share;
         }
-        Operation::Read
+        WorkloadOperation::Read
     }
 
     fn choose_item(&mut self) -> u64 {
@@ -121,21 +116,21 @@ impl Worker {
             .choose(&mut self.random, inserted, self.sent as u64)
     }
 
-    fn begin(&mut self, operation: Operation) {
+    fn begin(&mut self, operation: WorkloadOperation) {
         match operation {
-            Operation::Read | Operation::ReadModifyWrite => {
+            WorkloadOperation::Read | WorkloadOperation::ReadModifyWrite => {
                 let number = self.choose_item();
                 self.read(number);
             }
-            Operation::Scan => {
+            WorkloadOperation::Scan => {
                 let number = self.choose_item();
                 self.scan(number);
             }
-            Operation::Insert => {
+            WorkloadOperation::Insert => {
                 let number = self.shared.inserted.next();
                 self.write(operation, number);
             }
-            Operation::Update | Operation::Upsert | Operation::Delete => {
+            WorkloadOperation::Update | WorkloadOperation::Upsert | WorkloadOperation::Delete => {
                 let number = self.choose_item();
                 self.write(operation, number);
             }
@@ -144,30 +139,30 @@ impl Worker {
 
     fn read(&mut self, number: u64) {
         let expected = self.shared.expect(number, self.sent);
-        self.send(Kind::Read, &expected);
+        self.send(RequestKind::Read, &expected);
         self.step = Step::Read(expected);
     }
 
-    fn write(&mut self, operation: Operation, number: u64) {
+    fn write(&mut self, operation: WorkloadOperation, number: u64) {
         let shared = Arc::clone(&self.shared);
         let expected = shared.expect(number, self.sent);
         let ttl = shared.workload.items.ttl;
         let life = match (operation, ttl) {
-            (Operation::Delete, _) => Life::Absent,
-            (_, Some(ttl)) => Life::After(ttl),
-            (_, None) => Life::Inherits,
+            (WorkloadOperation::Delete, _) => Lifetime::Absent,
+            (_, Some(ttl)) => Lifetime::After(ttl),
+            (_, None) => Lifetime::Inherits,
         };
         let ticket = shared.begin(number, life, self.sent);
         self.body.clear();
-        if operation != Operation::Delete {
+        if operation != WorkloadOperation::Delete {
             let item = shared.item(number, ticket.version, ttl.map(u64::from));
             item.write(&mut self.body);
         }
         let kind = match operation {
-            Operation::Insert => Kind::Create,
-            Operation::Upsert => Kind::Upsert,
-            Operation::Delete => Kind::Delete,
-            _ => Kind::Replace,
+            WorkloadOperation::Insert => RequestKind::Create,
+            WorkloadOperation::Upsert => RequestKind::Upsert,
+            WorkloadOperation::Delete => RequestKind::Delete,
+            _ => RequestKind::Replace,
         };
         self.send(kind, &expected);
         self.step = Step::Write(operation, expected, ticket);
@@ -197,18 +192,20 @@ impl Worker {
             .filter_map(|expected| expected.token.clone());
         let mut addressed = at_first.clone();
         addressed.token = latest.max_by_key(|token| lsn_of(token));
-        self.send(Kind::Query, &addressed);
+        self.send(RequestKind::Query, &addressed);
         self.step = Step::Scan(expected, limit);
     }
 
     /// Puts the request together, in the room that the last one had.
-    fn send(&mut self, kind: Kind, expected: &Expectation) {
+    fn send(&mut self, kind: RequestKind, expected: &Expectation) {
         let shared = &self.shared;
         let (verb, verb_lower, is_of_item) = match kind {
-            Kind::Read => ("GET", "get", true),
-            Kind::Replace => ("PUT", "put", true),
-            Kind::Delete => ("DELETE", "delete", true),
-            Kind::Create | Kind::Upsert | Kind::Query => ("POST", "post", false),
+            RequestKind::Read => ("GET", "get", true),
+            RequestKind::Replace => ("PUT", "put", true),
+            RequestKind::Delete => ("DELETE", "delete", true),
+            RequestKind::Create | RequestKind::Upsert | RequestKind::Query => {
+                ("POST", "post", false)
+            }
         };
         self.path.clear();
         for part in ["/", &shared.link, "/docs"] {
@@ -233,41 +230,38 @@ impl Worker {
         write_start(target, &self.signer, verb, &self.path);
         self.signer.write_headers(target, &signed, self.sent as u64);
         self.key.clear();
+        self.key.push_str("[\"");
         item::push_partition_key(&mut self.key, expected.item);
-        for part in ["x-ms-documentdb-partitionkey: [\"", &self.key, "\"]\r\n"] {
-            target.extend_from_slice(part.as_bytes());
-        }
+        self.key.push_str("\"]");
+        write_header(target, "x-ms-documentdb-partitionkey", &self.key);
         if let Some(token) = &expected.token {
-            for part in ["x-ms-session-token: ", token, "\r\n"] {
-                target.extend_from_slice(part.as_bytes());
-            }
+            write_header(target, "x-ms-session-token", token);
         }
         match kind {
-            Kind::Query => {
-                target.extend_from_slice(
-                    b"x-ms-documentdb-isquery: True\r\nx-ms-max-item-count: 100\r\n",
-                );
+            RequestKind::Query => {
+                write_header(target, "x-ms-documentdb-isquery", "True");
+                write_header(target, "x-ms-max-item-count", "100");
                 write_query_body(target, &self.body);
             }
-            Kind::Upsert => {
-                target.extend_from_slice(b"x-ms-documentdb-is-upsert: True\r\n");
+            RequestKind::Upsert => {
+                write_header(target, "x-ms-documentdb-is-upsert", "True");
                 write_body(target, &self.body);
             }
-            Kind::Create | Kind::Replace => write_body(target, &self.body),
-            Kind::Read | Kind::Delete => write_body(target, b""),
+            RequestKind::Create | RequestKind::Replace => write_body(target, &self.body),
+            RequestKind::Read | RequestKind::Delete => write_body(target, b""),
         }
     }
 
-    fn judge(&mut self, exchange: &Exchange<'_>) -> Verdict {
+    fn judge(&mut self, exchange: &Exchange<'_>) -> AnswerVerdict {
         let shared = Arc::clone(&self.shared);
         let checker = &shared.checker;
         match std::mem::replace(&mut self.step, Step::Nothing) {
-            Step::Nothing => Verdict::Failed,
+            Step::Nothing => AnswerVerdict::Failed,
             Step::Read(expected) => {
                 let verdict = checker.read(&expected, exchange);
                 match verdict {
-                    Verdict::Older => self.doubt(expected, exchange),
-                    Verdict::Right if self.is_read_modify_write() => {
+                    AnswerVerdict::Older => self.doubt(expected, exchange),
+                    AnswerVerdict::Right if self.is_read_modify_write() => {
                         self.rest = Some(Rest::Update(expected.item));
                     }
                     _ => {}
@@ -288,7 +282,7 @@ impl Worker {
     }
 
     fn is_read_modify_write(&self) -> bool {
-        self.shared.operations.get(self.operation) == Some(&Operation::ReadModifyWrite)
+        self.shared.operations.get(self.operation) == Some(&WorkloadOperation::ReadModifyWrite)
     }
 
     fn doubt(&mut self, expected: Expectation, exchange: &Exchange<'_>) {
@@ -306,18 +300,18 @@ impl Worker {
     }
 
     /// The old version is still there, or it was only a stale answer.
-    fn look_again(&mut self, mut doubt: Doubt, exchange: &Exchange<'_>) -> Verdict {
+    fn look_again(&mut self, mut doubt: Doubt, exchange: &Exchange<'_>) -> AnswerVerdict {
         doubt.looks += 1;
         let seen = Seen::of(exchange.answer.body).filter(|_| exchange.answer.status == 200);
         let is_old = seen.is_some_and(|seen| seen.version <= doubt.version);
-        if is_old && doubt.looks < LOOKS_MAX {
-            self.wait = Some(LOOK_PAUSE);
+        if is_old && doubt.looks < READS_AGAIN_MAX {
+            self.wait = Some(READ_AGAIN_INTERVAL);
             self.rest = Some(Rest::Look(doubt));
-            return Verdict::Older;
+            return AnswerVerdict::Older;
         }
         let first = Exchange {
             request: &doubt.request,
-            answer: Answer {
+            answer: RawAnswer {
                 status: 200,
                 head: &doubt.head,
                 body: &doubt.body,
@@ -337,22 +331,25 @@ fn lsn_of(token: &str) -> u64 {
 
 /// A write and what is known of it.
 struct Written<'a> {
-    operation: Operation,
+    operation: WorkloadOperation,
     expected: &'a Expectation,
     ticket: Ticket,
 }
 
 impl Written<'_> {
-    fn judge(&self, shared: &Shared, exchange: &Exchange<'_>) -> Verdict {
+    fn judge(&self, shared: &RunState, exchange: &Exchange<'_>) -> AnswerVerdict {
         let checker = &shared.checker;
         let (expected, own) = (self.expected, self.ticket.version);
         let status = exchange.answer.status;
-        let creates = matches!(self.operation, Operation::Insert | Operation::Upsert);
+        let creates = matches!(
+            self.operation,
+            WorkloadOperation::Insert | WorkloadOperation::Upsert
+        );
         match status {
             200 | 201 | 204 => {
                 let verdict = match status {
                     201 => match checker.missed(expected, own, exchange) {
-                        Verdict::Gone => Verdict::Right,
+                        AnswerVerdict::Gone => AnswerVerdict::Right,
                         wrong => wrong,
                     },
                     _ => checker.found(expected, own, exchange),
@@ -365,50 +362,50 @@ impl Written<'_> {
                 checker.model.refused(self.ticket);
                 verdict
             }
-            409 if self.operation == Operation::Insert => {
+            409 if self.operation == WorkloadOperation::Insert => {
                 let verdict = checker.found(expected, own, exchange);
                 checker.model.refused(self.ticket);
                 match verdict {
-                    Verdict::Right => Verdict::Failed,
+                    AnswerVerdict::Right => AnswerVerdict::Failed,
                     wrong => wrong,
                 }
             }
             // These say that nothing was done.
             400..=407 | 409..=448 => {
                 checker.model.refused(self.ticket);
-                Verdict::Failed
+                AnswerVerdict::Failed
             }
             _ => {
                 checker.unknown(self.ticket, exchange.answered);
-                Verdict::Failed
+                AnswerVerdict::Failed
             }
         }
     }
 }
 
 fn judge_scan(
-    shared: &Shared,
+    shared: &RunState,
     expected: &[Expectation],
     limit: u32,
     exchange: &Exchange<'_>,
-) -> Verdict {
+) -> AnswerVerdict {
     if exchange.answer.status != 200 {
-        return Verdict::Failed;
+        return AnswerVerdict::Failed;
     }
     let Some(items) = seen_items(exchange.answer.body) else {
-        return Verdict::Failed;
+        return AnswerVerdict::Failed;
     };
     let sent = expected.first().map_or(0.0, |expected| expected.sent);
-    let mut verdict = Verdict::Right;
+    let mut verdict = AnswerVerdict::Right;
     for seen in &items {
         let one = shared.checker.listed(seen, sent, exchange);
-        if one != Verdict::Right {
+        if one != AnswerVerdict::Right {
             verdict = one;
         }
     }
     // A full page, or one that goes on, says nothing of what comes after its last item.
     let is_cut =
-        items.len() >= limit as usize || exchange.answer.header("x-ms-continuation:").is_some();
+        items.len() >= limit as usize || exchange.answer.header("x-ms-continuation").is_some();
     let end = match (is_cut, items.last()) {
         (true, Some(last)) => last.number,
         (true, None) => return verdict,
@@ -416,15 +413,15 @@ fn judge_scan(
     };
     for expected in expected.iter().filter(|expected| expected.item <= end) {
         if items.iter().all(|seen| seen.number != expected.item)
-            && shared.checker.missed(expected, u32::MAX, exchange) == Verdict::Wrong
+            && shared.checker.missed(expected, u32::MAX, exchange) == AnswerVerdict::Wrong
         {
-            verdict = Verdict::Wrong;
+            verdict = AnswerVerdict::Wrong;
         }
     }
     verdict
 }
 
-impl Script for Worker {
+impl Script for RunWorker {
     fn next(&mut self) -> Option<&[u8]> {
         self.sent = unix_time();
         match self.rest.take() {
@@ -432,16 +429,16 @@ impl Script for Worker {
                 let operation = self.choose_operation();
                 self.begin(operation);
             }
-            Some(Rest::Update(number)) => self.write(Operation::Update, number),
+            Some(Rest::Update(number)) => self.write(WorkloadOperation::Update, number),
             Some(Rest::Look(doubt)) => {
-                self.send(Kind::Read, &doubt.expected);
+                self.send(RequestKind::Read, &doubt.expected);
                 self.step = Step::Look(doubt);
             }
         }
         Some(&self.request)
     }
 
-    fn accepts(&mut self, answer: Answer<'_>) -> bool {
+    fn accepts(&mut self, answer: RawAnswer<'_>) -> bool {
         let request = std::mem::take(&mut self.request);
         let exchange = Exchange {
             request: &request,
@@ -451,14 +448,14 @@ impl Script for Worker {
         self.shared.learn(self.endpoint, self.sent, &exchange);
         let verdict = match self.shared.is_checked {
             true => self.judge(&exchange),
-            false if answer.status < 300 || answer.status == 404 => Verdict::Right,
-            false => Verdict::Failed,
+            false if answer.status < 300 || answer.status == 404 => AnswerVerdict::Right,
+            false => AnswerVerdict::Failed,
         };
         self.request = request;
         if answer.status == 429 {
             self.wait = Some(retry_after(&answer));
         }
-        verdict != Verdict::Failed
+        verdict != AnswerVerdict::Failed
     }
 
     fn operation(&self) -> usize {
@@ -495,11 +492,11 @@ mod tests {
     fn requests(seed: u64) -> Vec<String> {
         let (_, workload) = find("ycsb-a").unwrap();
         let checker = Checker::new(ServerClock::own(), None, workload.items.bytes);
-        let shared = Shared::new(workload, "dbs/d/colls/c".to_owned(), checker, false);
+        let shared = RunState::new(workload, "dbs/d/colls/c".to_owned(), checker, false);
         shared.inserted.start(1_000);
         let signer = Signer::new(EMULATOR_KEY).unwrap();
         let signers = vec![(0, signer); 3];
-        let mut workers = Worker::spread(&Arc::new(shared), &signers, seed);
+        let mut workers = RunWorker::spread(&Arc::new(shared), &signers, seed);
         let mut requests = Vec::new();
         for _ in 0..50 {
             for worker in &mut workers {
@@ -507,12 +504,11 @@ mod tests {
                 let text = String::from_utf8(bytes).unwrap();
                 let (head, body) = text.split_once("\r\n\r\n").unwrap();
                 requests.push(format!("{} {body}", head.lines().next().unwrap()));
-                let answer = Answer {
-                    status: 200,
-                    head: b"",
-                    body: b"",
-                };
-                assert!(worker.accepts(answer));
+                let status = 200;
+                assert!(worker.accepts(RawAnswer {
+                    status,
+                    ..RawAnswer::default()
+                }));
             }
         }
         requests

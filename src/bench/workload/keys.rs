@@ -65,13 +65,13 @@ impl Inserted {
 }
 
 /// Chooses items for one connection.
-pub struct Chooser {
+pub struct ItemChooser {
     part: KeysPart,
     /// The distribution of ranks among this many items.
     ranks: Option<(u64, Zipf<f64>)>,
 }
 
-impl Chooser {
+impl ItemChooser {
     pub fn new(part: &KeysPart) -> Self {
         Self {
             part: part.clone(),
@@ -123,7 +123,7 @@ mod tests {
     const DRAWS: usize = 200_000;
 
     fn counts(distribution: Distribution, inserted: &Inserted) -> Vec<usize> {
-        let mut chooser = Chooser::new(&KeysPart {
+        let mut chooser = ItemChooser::new(&KeysPart {
             distribution,
             ..KeysPart::default()
         });
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn latest_prefers_the_newest_also_as_items_come() {
         let inserted = Inserted::new(1_000, 10);
-        let mut chooser = Chooser::new(&KeysPart {
+        let mut chooser = ItemChooser::new(&KeysPart {
             distribution: Distribution::Latest,
             ..KeysPart::default()
         });

@@ -8,51 +8,24 @@ use crate::model::error::{Error, Result};
 use crate::model::likeness::nearest;
 
 /// Name and text of each; the files are built in, so that the command works from anywhere.
-const BUILT_IN: [(&str, &str); 11] = [
-    (
-        "ycsb-a",
-        include_str!("../../../config/workloads/ycsb-a.toml"),
-    ),
-    (
-        "ycsb-b",
-        include_str!("../../../config/workloads/ycsb-b.toml"),
-    ),
-    (
-        "ycsb-c",
-        include_str!("../../../config/workloads/ycsb-c.toml"),
-    ),
-    (
-        "ycsb-d",
-        include_str!("../../../config/workloads/ycsb-d.toml"),
-    ),
-    (
-        "ycsb-e",
-        include_str!("../../../config/workloads/ycsb-e.toml"),
-    ),
-    (
-        "ycsb-f",
-        include_str!("../../../config/workloads/ycsb-f.toml"),
-    ),
-    (
-        "sessions",
-        include_str!("../../../config/workloads/sessions.toml"),
-    ),
-    (
-        "mass-expiry",
-        include_str!("../../../config/workloads/mass-expiry.toml"),
-    ),
-    (
-        "churn",
-        include_str!("../../../config/workloads/churn.toml"),
-    ),
-    (
-        "ttl-change",
-        include_str!("../../../config/workloads/ttl-change.toml"),
-    ),
-    (
-        "expiry-feed",
-        include_str!("../../../config/workloads/expiry-feed.toml"),
-    ),
+macro_rules! built_in {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_str!(concat!("../../../config/workloads/", $name, ".toml")))),*]
+    };
+}
+
+const BUILT_IN: [(&str, &str); 11] = built_in![
+    "ycsb-a",
+    "ycsb-b",
+    "ycsb-c",
+    "ycsb-d",
+    "ycsb-e",
+    "ycsb-f",
+    "sessions",
+    "mass-expiry",
+    "churn",
+    "ttl-change",
+    "expiry-feed",
 ];
 
 /// A line for each workload that comes along.
@@ -135,7 +108,7 @@ mod tests {
         let workload = parse("src/bench/README.md", text).unwrap();
         assert_eq!(
             workload.operations.len(),
-            super::super::Operation::ALL.len()
+            super::super::WorkloadOperation::ALL.len()
         );
     }
 }

@@ -6,7 +6,7 @@ mod keys;
 mod library;
 mod parse;
 
-pub use keys::{Chooser, Inserted};
+pub use keys::{Inserted, ItemChooser};
 pub use library::{find, list};
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub struct Workload {
     #[serde(default)]
     pub items: ItemsPart,
     /// How often each operation is done, in relation to the others.
-    pub operations: BTreeMap<Operation, u32>,
+    pub operations: BTreeMap<WorkloadOperation, u32>,
     #[serde(default)]
     pub keys: KeysPart,
     #[serde(default)]
@@ -79,7 +79,7 @@ impl Default for ItemsPart {
 /// What a connection can do, in the order in which it is reported.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Operation {
+pub enum WorkloadOperation {
     /// A point read.
     Read,
     /// A replace of a whole item.
@@ -96,7 +96,7 @@ pub enum Operation {
     Delete,
 }
 
-impl Operation {
+impl WorkloadOperation {
     pub const ALL: [Self; 7] = [
         Self::Read,
         Self::Update,

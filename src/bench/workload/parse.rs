@@ -2,7 +2,7 @@
 
 use figment::providers::{Format as _, Toml};
 
-use super::{DefaultTtlChanges, Distribution, Operation, Workload};
+use super::{DefaultTtlChanges, Distribution, Workload, WorkloadOperation};
 use crate::bench::item::ITEM_BYTES_MAX;
 use crate::model::error::{Error, Result};
 use crate::model::likeness::nearest;
@@ -19,8 +19,8 @@ const SECONDS_MAX: u32 = 24 * 3_600;
 const RATE_MAX: u32 = 10_000_000;
 const VALUES_MAX: usize = 100;
 
-/// Reads the text of a workload; `place` is how it is called in messages.
-pub fn parse(place: &str, text: &str) -> Result<Workload> {
+/// Reads the text of a workload; `source` is how it is called in messages.
+pub fn parse(source: &str, text: &str) -> Result<Workload> {
     let workload: Workload = Toml::from_str(text).map_err(|error| {
         let line = error
             .span()
@@ -29,11 +29,11 @@ pub fn parse(place: &str, text: &str) -> Result<Workload> {
                 before.bytes().filter(|byte| *byte == b'\n').count() + 1
             });
         Error::bad_request(format!(
-            "{place}, line {line}: {}",
+            "{source}, line {line}: {}",
             explained(error.message())
         ))
     })?;
-    check(&workload).map_err(|problem| Error::bad_request(format!("{place}: {problem}")))?;
+    check(&workload).map_err(|problem| Error::bad_request(format!("{source}: {problem}")))?;
     Ok(workload)
 }
 
@@ -84,7 +84,8 @@ fn check(workload: &Workload) -> Result<(), String> {
     let expires = items.ttl.is_some() || items.due_together_seconds.is_some();
     if expires && workload.container.default_ttl.is_none() {
         return Err(
-            "items.ttl and items.due_together_seconds need container.default_ttl (-1 switches time to live on)"
+            "items.ttl and items.due_together_seconds need container.default_ttl (-1 switches \
+             time to live on)"
                 .to_owned(),
         );
     }
@@ -122,13 +123,15 @@ fn check(workload: &Workload) -> Result<(), String> {
 fn check_operations(workload: &Workload) -> Result<(), String> {
     let shares = &workload.operations;
     if shares.values().all(|share| *share == 0) {
-        let names = Operation::ALL.map(Operation::name).join(", ");
+        let names = WorkloadOperation::ALL
+            .map(WorkloadOperation::name)
+            .join(", ");
         return Err(format!(
             "operations has no share above 0; there are {names}"
         ));
     }
     let inserts = shares
-        .get(&Operation::Insert)
+        .get(&WorkloadOperation::Insert)
         .is_some_and(|share| *share > 0);
     if workload.keys.distribution == Distribution::Recent && !inserts {
         return Err("keys.distribution is recent, but operations.insert is 0".to_owned());

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio_rustls::TlsConnector;
 
-use super::wire::Wire;
+use super::connection::ReadFrame;
 use crate::model::error::{Error, Result};
 
 const HTTP_PORT: u16 = 80;
@@ -45,8 +45,8 @@ pub struct Endpoint {
     pub host: String,
     pub port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// What it speaks.
-    pub wire: Wire,
+    /// How its answers end, if it does not speak HTTP.
+    pub read_frame: Option<ReadFrame>,
     /// What a connection sends first, one after the other, each for an answer.
     pub greetings: Arc<[Vec<u8>]>,
 }
@@ -64,19 +64,24 @@ impl fmt::Display for Endpoint {
 impl Endpoint {
     /// Plain HTTP on this machine.
     pub fn local(port: u16) -> Self {
+        Self::plain("127.0.0.1", port)
+    }
+
+    /// Plain HTTP.
+    pub fn plain(host: &str, port: u16) -> Self {
         Self {
-            host: "127.0.0.1".to_owned(),
+            host: host.to_owned(),
             port,
             tls: None,
-            wire: Wire::Http,
+            read_frame: None,
             greetings: Arc::new([]),
         }
     }
 
     /// Another protocol on this machine.
-    pub fn speaking(wire: Wire, port: u16, greetings: Vec<Vec<u8>>) -> Self {
+    pub fn speaking(read_frame: ReadFrame, port: u16, greetings: Vec<Vec<u8>>) -> Self {
         Self {
-            wire,
+            read_frame: Some(read_frame),
             greetings: greetings.into(),
             ..Self::local(port)
         }
@@ -129,9 +134,8 @@ impl Endpoint {
             None
         };
         Ok(Self {
-            host: host.to_owned(),
             tls,
-            ..Self::local(port)
+            ..Self::plain(host, port)
         })
     }
 

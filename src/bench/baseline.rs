@@ -15,7 +15,7 @@ pub fn serve(port: u16) -> Result<()> {
     item::write(
         &mut body,
         &item::id(0_u32),
-        "yardstick",
+        "baseline",
         None,
         &mut Random::new(0),
     );

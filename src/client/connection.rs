@@ -1,19 +1,21 @@
 //! One keep-alive HTTP/1.1 connection that reads no more of an answer than it must.
 
-use std::io::{self, BufRead as _, ErrorKind};
+use std::io::{self, ErrorKind};
 use std::ops::Range;
 
+use httparse::{EMPTY_HEADER, Status, parse_chunk_size};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use super::endpoint::Endpoint;
-use super::wire::{Postgres, Redis, Wire};
 
 /// Room for an answer at first; it grows with the answers.
 const BUFFER_BYTES: usize = 16 * 1024;
-/// Largest answer that is taken: a page of the protocol has 4 MB.
-const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Largest answer that is taken: the status of a node with thousands of shards.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Headers of an answer, at most.
+const HEADERS_MAX: usize = 128;
 
 /// What carries the bytes.
 enum Stream {
@@ -40,37 +42,50 @@ impl Stream {
     }
 }
 
+/// A whole answer at the start of a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnswerFrame {
+    /// As a status of HTTP, whatever the protocol.
+    pub status: u16,
+    /// Where the body is.
+    pub body: Range<usize>,
+}
+
+/// Finds the first answer in received bytes, once it is complete: for protocols other than HTTP.
+pub type ReadFrame = fn(&[u8]) -> io::Result<Option<AnswerFrame>>;
+
 pub struct Connection {
     stream: Stream,
-    wire: Wire,
+    /// None: HTTP.
+    read_frame: Option<ReadFrame>,
     buffer: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answer<'a> {
+pub struct RawAnswer<'a> {
     pub status: u16,
     /// Status line and headers as they came.
     pub head: &'a [u8],
     pub body: &'a [u8],
 }
 
-impl<'a> Answer<'a> {
-    /// The value of the header with this name (lower case, with its colon).
+impl<'a> RawAnswer<'a> {
+    /// Returns the value of a header by its name in lower case.
     pub fn header(&self, name: &str) -> Option<&'a str> {
-        find_header(self.head, name)
+        header_of(self.head, name)
     }
 }
 
-/// The value of a header of this head, by its name in lower case.
+/// Returns the value of a header of this head by its name in lower case.
 pub fn header_of<'h>(head: &'h [u8], name: &str) -> Option<&'h str> {
-    find_header(head, &format!("{name}:"))
-}
-
-fn find_header<'h>(head: &'h [u8], name: &str) -> Option<&'h str> {
-    head.split(|byte| *byte == b'\n')
-        .find_map(|line| header(line, name.as_bytes()))
-        .and_then(|value| std::str::from_utf8(value).ok())
-        .map(str::trim)
+    let mut lines = head.split(|byte| *byte == b'\n');
+    lines.find_map(|line| {
+        let (start, value) = line.split_at_checked(name.len())?;
+        let value = value.strip_prefix(b":")?;
+        let is_it = start.eq_ignore_ascii_case(name.as_bytes());
+        let value = std::str::from_utf8(value).ok().map(str::trim);
+        is_it.then_some(value)?
+    })
 }
 
 impl Connection {
@@ -86,7 +101,7 @@ impl Connection {
         };
         let mut connection = Self {
             stream,
-            wire: endpoint.wire,
+            read_frame: endpoint.read_frame,
             buffer: vec![0; BUFFER_BYTES],
         };
         for greeting in endpoint.greetings.iter() {
@@ -98,19 +113,18 @@ impl Connection {
     }
 
     /// Sends one request and waits for the whole answer.
-    pub async fn exchange(&mut self, request: &[u8]) -> io::Result<Answer<'_>> {
+    pub async fn exchange(&mut self, request: &[u8]) -> io::Result<RawAnswer<'_>> {
         self.stream.send(request).await?;
         let mut filled = 0;
         let mut head: Option<Head> = None;
         loop {
             let received = self.buffer.get(..filled).unwrap_or_default();
-            let framed = match self.wire {
-                Wire::Http => None,
-                Wire::Redis => Redis::frame(received)?,
-                Wire::Postgres => Postgres::frame(received)?,
-            };
-            if let Some(frame) = framed {
-                return Ok(Answer {
+            let framed = self
+                .read_frame
+                .map(|read_frame| read_frame(received))
+                .transpose()?;
+            if let Some(frame) = framed.flatten() {
+                return Ok(RawAnswer {
                     status: frame.status,
                     head: b"",
                     body: self.buffer.get(frame.body).unwrap_or_default(),
@@ -119,7 +133,7 @@ impl Connection {
             if let Some(head) = &head
                 && let Some(end) = self.body_end(head, filled)?
             {
-                return Ok(Answer {
+                return Ok(RawAnswer {
                     status: head.status,
                     head: self.buffer.get(..head.length).unwrap_or_default(),
                     body: self.buffer.get(head.length..end).unwrap_or_default(),
@@ -137,7 +151,7 @@ impl Connection {
                 return Err(ErrorKind::UnexpectedEof.into());
             }
             filled += read;
-            if head.is_none() && self.wire == Wire::Http {
+            if head.is_none() && self.read_frame.is_none() {
                 head = Head::parse(self.buffer.get(..filled).unwrap_or_default())?;
             }
         }
@@ -147,11 +161,11 @@ impl Connection {
     /// are then put together.
     fn body_end(&mut self, head: &Head, filled: usize) -> io::Result<Option<usize>> {
         match head.body {
-            Body::Sized(length) => {
+            BodyLength::Sized(length) => {
                 let end = head.length + length;
                 Ok((filled >= end).then_some(end))
             }
-            Body::Chunked => {
+            BodyLength::Chunked => {
                 let received = self.buffer.get(head.length..filled).unwrap_or_default();
                 let Some(pieces) = chunks(received)? else {
                     return Ok(None);
@@ -170,7 +184,7 @@ impl Connection {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Body {
+enum BodyLength {
     Sized(usize),
     Chunked,
 }
@@ -179,44 +193,37 @@ enum Body {
 struct Head {
     status: u16,
     length: usize,
-    body: Body,
+    body: BodyLength,
 }
 
 impl Head {
-    /// The head at the start of the bytes, once it is complete.
+    /// Returns the head at the start of the bytes, once it is complete.
     fn parse(bytes: &[u8]) -> io::Result<Option<Self>> {
-        let mut rest = bytes;
-        let mut length = 0;
-        let mut status = None;
+        let mut headers = [EMPTY_HEADER; HEADERS_MAX];
+        let mut response = httparse::Response::new(&mut headers);
+        let parsed = response.parse(bytes);
+        let Status::Complete(length) = parsed.map_err(|_| malformed("an answer is not HTTP"))?
+        else {
+            return Ok(None);
+        };
+        let (Some(1), Some(status)) = (response.version, response.code) else {
+            return Err(malformed(
+                "an answer does not begin with HTTP/1.1 and a status",
+            ));
+        };
         let mut body = None;
-        loop {
-            let before = rest;
-            let taken = rest.skip_until(b'\n')?;
-            let line = match before
-                .get(..taken)
-                .and_then(|line| line.strip_suffix(b"\n"))
-            {
-                Some(line) => line.strip_suffix(b"\r").unwrap_or(line),
-                None => return Ok(None),
-            };
-            length += taken;
-            if line.is_empty() {
-                break;
-            }
-            if status.is_none() {
-                status = Some(status_of(line)?);
-            } else if let Some(value) = header(line, b"content-length:") {
-                let text = std::str::from_utf8(value).unwrap_or_default();
-                let value = text.trim().parse::<usize>();
-                let value = value.map_err(|_| malformed("a content-length is no number"))?;
-                body = Some(Body::Sized(value));
-            } else if header(line, b"transfer-encoding:").is_some() {
-                body = Some(Body::Chunked);
+        for header in response.headers.iter() {
+            if header.name.eq_ignore_ascii_case("content-length") {
+                let text = std::str::from_utf8(header.value).unwrap_or_default();
+                let length = text.trim().parse::<usize>();
+                let length = length.map_err(|_| malformed("a content-length is no number"))?;
+                body = Some(BodyLength::Sized(length));
+            } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
+                body = Some(BodyLength::Chunked);
             }
         }
-        let status = status.ok_or_else(|| malformed("an answer has no status line"))?;
         let body = match (status, body) {
-            (204 | 304, _) => Body::Sized(0),
+            (204 | 304, _) => BodyLength::Sized(0),
             (_, Some(body)) => body,
             (_, None) => return Err(malformed("an answer has no content-length")),
         };
@@ -228,24 +235,22 @@ impl Head {
     }
 }
 
-/// Where the pieces of a chunked body are, once its last one is there. Trailers are not read: no
-/// server of this protocol sends any.
+/// Returns where the pieces of a chunked body are, once its last one is there. Trailers are not
+/// read: no server of this protocol sends any.
 fn chunks(bytes: &[u8]) -> io::Result<Option<Vec<Range<usize>>>> {
     let mut pieces = Vec::new();
     let mut at = 0;
     loop {
         let rest = bytes.get(at..).unwrap_or_default();
-        let Some(line) = rest.iter().position(|byte| *byte == b'\n') else {
+        let no_number = || malformed("the size of a chunk is no number");
+        let Status::Complete((start, size)) = parse_chunk_size(rest).map_err(|_| no_number())?
+        else {
             return Ok(None);
         };
-        let size = rest.get(..line).unwrap_or_default();
-        let size = std::str::from_utf8(size).unwrap_or_default();
-        let size = size.split(';').next().unwrap_or_default().trim();
-        let size = usize::from_str_radix(size, 16)
+        let size = usize::try_from(size)
             .ok()
-            .filter(|size| *size <= ANSWER_BYTES_MAX)
-            .ok_or_else(|| malformed("the size of a chunk is no number"))?;
-        let start = at + line + 1;
+            .filter(|size| *size <= ANSWER_BYTES_MAX);
+        let (start, size) = (at + start, size.ok_or_else(no_number)?);
         let after = start + size + b"\r\n".len();
         if bytes.len() < after {
             return Ok(None);
@@ -256,20 +261,6 @@ fn chunks(bytes: &[u8]) -> io::Result<Option<Vec<Range<usize>>>> {
         pieces.push(start..start + size);
         at = after;
     }
-}
-
-fn status_of(line: &[u8]) -> io::Result<u16> {
-    let text = line
-        .strip_prefix(b"HTTP/1.1 ")
-        .and_then(|rest| rest.get(..3));
-    text.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok())
-        .ok_or_else(|| malformed("an answer does not begin with HTTP/1.1 and a status"))
-}
-
-/// The value of this line if it is the header with this name (lower case, with its colon).
-fn header<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
-    let (start, value) = line.split_at_checked(name.len())?;
-    start.eq_ignore_ascii_case(name).then_some(value)
 }
 
 fn malformed(text: &'static str) -> io::Error {
@@ -290,7 +281,7 @@ mod tests {
         let head = Head {
             status: 200,
             length: whole,
-            body: Body::Sized(12),
+            body: BodyLength::Sized(12),
         };
         assert_eq!(Head::parse(text).unwrap(), Some(head));
         assert_eq!(header_of(text, "etag"), Some("\"1\""));
@@ -313,7 +304,7 @@ mod tests {
         ] {
             let head = Head::parse(text.as_bytes());
             let found = head.ok().flatten().map(|head| (head.status, head.body));
-            let expected = expected.map(|(status, length)| (status, Body::Sized(length)));
+            let expected = expected.map(|(status, length)| (status, BodyLength::Sized(length)));
             assert_eq!(found, expected, "{text}");
         }
     }
@@ -332,13 +323,13 @@ mod tests {
 
     #[test]
     fn headers_are_found_whatever_their_case() {
-        let answer = Answer {
+        let answer = RawAnswer {
             status: 200,
             head: b"HTTP/1.1 200 OK\r\nETag: \"7\"\r\nx-ms-session-token: 0:1#2\r\n\r\n",
             body: b"",
         };
-        assert_eq!(answer.header("etag:"), Some("\"7\""));
-        assert_eq!(answer.header("x-ms-session-token:"), Some("0:1#2"));
-        assert_eq!(answer.header("x-ms-session:"), None);
+        assert_eq!(answer.header("etag"), Some("\"7\""));
+        assert_eq!(answer.header("x-ms-session-token"), Some("0:1#2"));
+        assert_eq!(answer.header("x-ms-session"), None);
     }
 }
