@@ -121,8 +121,8 @@ pub fn run(mut settings: Settings) -> Result<(), Failure> {
     let metrics =
         Exporter::install().map_err(|failure| Failure::new(ExitCode::Failure, failure))?;
     telemetry::register_node();
-    bound_memory(&mut settings);
-    actix::System::new().block_on(serve(settings, metrics))
+    let bounds = bound_memory(&mut settings);
+    actix::System::new().block_on(serve(settings, bounds, metrics))
 }
 
 /// Returns the sizes of the engines, as the settings have them.
@@ -135,7 +135,7 @@ fn engine_options(storage: &Storage) -> EngineOptions {
 }
 
 /// Works out what follows from the memory, and says so.
-fn bound_memory(settings: &mut Settings) {
+fn bound_memory(settings: &mut Settings) -> MemoryBounds {
     let memory = memory::detect();
     let bounds = MemoryBounds::new(settings, &memory, is_member(settings));
     bounds.log(&memory);
@@ -143,7 +143,8 @@ fn bound_memory(settings: &mut Settings) {
     bounds.fill_in(settings);
     memory::allocator::tune(&memory);
     set_document_cache_bytes_max(bounds.recent_documents);
-    answer::set_in_flight_bytes_max(bounds.batch_answers);
+    answer::set_in_flight_bytes_max(bounds.answers);
+    bounds
 }
 
 fn start_log(settings: &Settings) {
@@ -160,7 +161,7 @@ fn start_log(settings: &Settings) {
     };
 }
 
-async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
+async fn serve(settings: Settings, bounds: MemoryBounds, metrics: Exporter) -> Result<(), Failure> {
     let server = &settings.server;
     check_host(&server.host)?;
     let keys = if settings.auth.enabled {
@@ -238,6 +239,7 @@ async fn serve(settings: Settings, metrics: Exporter) -> Result<(), Failure> {
         )),
         bodies: BodyBounds {
             bytes: ByteBudget::new(settings.limits.node_inflight_bytes_max),
+            parsed: ByteBudget::new(bounds.parsed_bodies),
             deadline: Duration::from_secs(server.body_seconds),
         },
         unsent: ByteBudget::new(settings.limits.node_inflight_bytes_max),

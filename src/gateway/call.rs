@@ -4,10 +4,16 @@ use std::sync::Arc;
 
 use actix::{Addr, Handler, Message};
 use arc_swap::ArcSwap;
+use bytes::Bytes;
+use serde_json::{Map, Value};
 
 use super::{
     auth::{Authenticator, host_policy::HostPolicy},
-    protocol::{Header, body::BodyBounds, operation::Mark},
+    protocol::{
+        Header,
+        body::{BodyBounds, Held, Payload, read_body},
+        operation::Mark,
+    },
 };
 use crate::{
     clock::Clock,
@@ -110,6 +116,8 @@ pub struct Call<'a> {
     pub watch: Watch<'a>,
     /// The client's own id for the request, or one of ours.
     pub activity: &'a str,
+    /// Memory that its body takes.
+    pub held: Held<'a>,
 }
 
 impl<'a> Call<'a> {
@@ -119,6 +127,23 @@ impl<'a> Call<'a> {
 
     pub fn has(&self, header: Header) -> bool {
         self.head.has(header)
+    }
+
+    /// Reads the whole body.
+    pub async fn read(&self, payload: Payload) -> Result<Bytes> {
+        read_body(payload, &self.held).await
+    }
+
+    /// Parses a body that must be one object, if there is memory for what is made of it.
+    pub fn parse_object(&self, body: &[u8]) -> Result<Map<String, Value>> {
+        self.held.hold_parsed(body)?;
+        json::parse_object(body)
+    }
+
+    /// Parses a body that must be one JSON value, if there is memory for what is made of it.
+    pub fn parse_value(&self, body: &[u8]) -> Result<Value> {
+        self.held.hold_parsed(body)?;
+        json::parse_value(body)
     }
 
     /// Returns whether a field says `true` or `True`; anything else is false.

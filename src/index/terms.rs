@@ -82,6 +82,11 @@ fn push(list: &mut Vec<u8>, term: &[u8]) {
 }
 
 impl DraftTerms {
+    /// Returns the bytes of the terms.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The terms of an item as the client means it; the server's properties are passed over.
     pub fn new(indexer: &Indexer, item: &Map<String, Value>) -> Self {
         let mut terms = Self {
@@ -190,7 +195,7 @@ impl DraftTerms {
 
     fn nested(&mut self, place: Place<'_>, path: PathId) {
         if place.is_included() {
-            self.paths.push((path.0, Kind::Nested));
+            self.path(path, Kind::Nested);
         }
     }
 
@@ -224,7 +229,14 @@ impl DraftTerms {
 
     fn end(&mut self, path: PathId, kind: Kind) {
         self.ends.push(self.bytes.len() as u32);
-        self.paths.push((path.0, kind));
+        self.path(path, kind);
+    }
+
+    /// Adds a path; the values of an array have one path together.
+    fn path(&mut self, path: PathId, kind: Kind) {
+        if self.paths.last() != Some(&(path.0, kind)) {
+            self.paths.push((path.0, kind));
+        }
     }
 
     /// Fills in the time of the write: the item's shape, and its terms without that of the shape.

@@ -28,8 +28,9 @@ const WRITE_BUFFERS: DefaultShare = DefaultShare::new(16, 8 * MIB, 128 * MIB);
 const QUERIES: DefaultShare = DefaultShare::new(8, 16 * MIB, 512 * MIB);
 const REQUEST_BODIES: DefaultShare = DefaultShare::new(16, 8 * MIB, 256 * MIB);
 const RECENT_DOCUMENTS: DefaultShare = DefaultShare::new(64, MIB, 32 * MIB);
-/// At least one answer of the largest size.
-const BATCH_ANSWERS: DefaultShare = DefaultShare::new(64, 4 * MIB, 64 * MIB);
+const PARSED_BODIES: DefaultShare = DefaultShare::new(8, 16 * MIB, 512 * MIB);
+/// At least two answers of the largest size.
+const ANSWERS: DefaultShare = DefaultShare::new(32, 8 * MIB, 128 * MIB);
 /// One query takes at most this part of what all queries share.
 const QUERIES_AT_THEIR_BOUND: usize = 2;
 const QUERY_BYTES_MAX: usize = 128 * MIB;
@@ -50,8 +51,10 @@ pub struct MemoryBounds {
     pub request_bodies: usize,
     /// Documents that queries have found lately.
     pub recent_documents: usize,
-    /// Items in answers to batches in flight.
-    pub batch_answers: usize,
+    /// What is made of bodies: values, index terms, what the engine gets of both.
+    pub parsed_bodies: usize,
+    /// Items in answers to batches in flight, and in pages of feeds that are put together.
+    pub answers: usize,
     /// Block cache and write buffers of the Raft log; 0 on a standalone node.
     pub raft_log: usize,
 }
@@ -85,7 +88,8 @@ impl MemoryBounds {
             query,
             request_bodies: or(limits.node_inflight_bytes_max, &REQUEST_BODIES),
             recent_documents: RECENT_DOCUMENTS.of(memory),
-            batch_answers: BATCH_ANSWERS.of(memory),
+            parsed_bodies: PARSED_BODIES.of(memory),
+            answers: ANSWERS.of(memory),
         }
     }
 
@@ -107,7 +111,8 @@ impl MemoryBounds {
             self.queries,
             self.request_bodies,
             self.recent_documents,
-            self.batch_answers,
+            self.parsed_bodies,
+            self.answers,
             self.raft_log,
         ]
         .into_iter()
@@ -130,7 +135,8 @@ impl MemoryBounds {
             query_bytes = self.query,
             request_body_bytes = self.request_bodies,
             recent_document_bytes = self.recent_documents,
-            batch_answer_bytes = self.batch_answers,
+            parsed_body_bytes = self.parsed_bodies,
+            answer_bytes = self.answers,
             raft_log_bytes = self.raft_log,
             sum_bytes = self.sum(),
             "memory bounds"
@@ -173,7 +179,8 @@ mod tests {
                 query: 128 * MIB,
                 request_bodies: 256 * MIB,
                 recent_documents: 32 * MIB,
-                batch_answers: 64 * MIB,
+                parsed_bodies: 512 * MIB,
+                answers: 128 * MIB,
                 raft_log: 0,
             };
             assert_eq!(bounds, expected, "{mib}");
@@ -182,7 +189,7 @@ mod tests {
 
     #[test]
     fn defaults_leave_room_for_the_process_at_every_size() {
-        for mib in (192..8_192).step_by(16) {
+        for mib in (256..8_192).step_by(16) {
             let memory = memory(mib);
             for is_member in [false, true] {
                 let bounds = MemoryBounds::new(&Settings::default(), &memory, is_member);

@@ -7,7 +7,10 @@ use serde_json::{Map, Number, Value};
 
 use super::error::{Error, Result};
 
+mod size;
 mod strings;
+
+pub use size::parsed_size;
 
 /// The first byte of a binary body; no JSON text begins with it.
 const FORMAT_BYTE: u8 = 0x80;
@@ -30,17 +33,22 @@ pub fn decode(bytes: &[u8]) -> Result<Value> {
             "the body is not binary json: it must begin with the byte 0x80",
         ));
     }
-    let mut reader = Reader {
-        bytes,
-        at: 1,
-        end: bytes.len(),
-        values_left: bytes.len().saturating_mul(VALUES_PER_BYTE_MAX),
-        referenced_bytes_left: REFERENCED_BYTES_MAX,
-    };
+    let mut reader = reader(bytes);
     let value = reader.value(0)?;
     match reader.end - reader.at {
         0 => Ok(value),
         rest => Err(invalid(reader.at, format!("{rest} bytes follow the value"))),
+    }
+}
+
+/// Reads a body from behind its first byte.
+fn reader(bytes: &[u8]) -> Reader<'_> {
+    Reader {
+        bytes,
+        at: bytes.len().min(1),
+        end: bytes.len(),
+        values_left: bytes.len().saturating_mul(VALUES_PER_BYTE_MAX),
+        referenced_bytes_left: REFERENCED_BYTES_MAX,
     }
 }
 

@@ -22,6 +22,10 @@ const SHOWN_CHARS_MAX: usize = 100;
 /// How much text a message shows on either side of a syntax error, in bytes.
 const NEAR_BYTES: usize = 20;
 
+/// An array of so many values grows by a quarter, not to twice its size: hostile bodies are nothing
+/// but values, each of which takes many times its bytes.
+const LARGE_ARRAY_VALUES: usize = 16 * 1024;
+
 /// Room for the properties of a usual item, so that its map is not rehashed as it grows.
 const TOP_PROPERTIES_EXPECTED: usize = 28;
 
@@ -186,6 +190,9 @@ impl<'de> Visitor<'de> for Nested {
         let inside = self.enter()?;
         let mut items = Vec::new();
         while let Some(item) = access.next_element_seed(inside)? {
+            if items.len() == items.capacity() && items.len() >= LARGE_ARRAY_VALUES {
+                items.reserve_exact(items.len() / 4);
+            }
             items.push(item);
         }
         Ok(Value::Array(items))

@@ -21,6 +21,10 @@ impl ByteBudget {
         self.held.load(Ordering::Relaxed)
     }
 
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
     /// Takes bytes if that many are left.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Option<Reserved> {
         let mut reserved = Reserved {
@@ -50,8 +54,15 @@ impl Reserved {
     /// Takes more bytes if that many are left. Returns whether it did.
     pub fn grow(&mut self, bytes: usize) -> bool {
         let before = self.budget.held.fetch_add(bytes, Ordering::Relaxed);
-        self.bytes += bytes;
-        before + bytes <= self.budget.max
+        let fits = before.saturating_add(bytes) <= self.budget.max;
+        match fits {
+            true => self.bytes += bytes,
+            // What is refused is not held against others.
+            false => {
+                self.budget.held.fetch_sub(bytes, Ordering::Relaxed);
+            }
+        }
+        fits
     }
 }
 
@@ -73,6 +84,7 @@ mod tests {
         assert_eq!(budget.held(), 6);
         assert!(first.grow(4));
         assert!(!first.grow(1));
+        assert_eq!(budget.held(), 10);
         drop(first);
         assert_eq!(budget.held(), 0);
         let beyond = budget.take_beyond(20);

@@ -16,7 +16,12 @@ use crate::{
     gateway::{
         auth::AuthHeaders,
         call::{Call, Head, Reached, Worker},
-        protocol::{Header, Response, body::Payload, resource_path::ResourcePath, rights},
+        protocol::{
+            Header, Response,
+            body::{Held, Payload},
+            resource_path::ResourcePath,
+            rights,
+        },
         resources,
     },
     model::{
@@ -60,6 +65,7 @@ pub(super) fn call<'a>(
         head: request,
         watch: Watch::start(&worker.in_flight),
         activity: activity.to_str().unwrap_or_default(),
+        held: Held::new(&worker.shared.bodies),
     }
 }
 
@@ -109,8 +115,7 @@ async fn entry(worker: Rc<Worker>, request: Request, body: RequestBody) -> Answe
 async fn respond_to(worker: &Worker, request: &Request, body: RequestBody) -> Answer {
     let activity = activity_id(request);
     let call = call(worker, request, &activity);
-    // Its bytes count until the request is answered.
-    let (payload, _held) = Payload::new(body, &worker.shared.bodies);
+    let payload = Payload::from(body);
     let answered = match (check_host(&call, request), &worker.shared.member) {
         (Err(foreign), _) => Err(foreign),
         (Ok(()), None) => answer(&call, request, payload).await,

@@ -20,9 +20,7 @@ use crate::{
     gateway::{
         call::{Call, Worker},
         protocol::{
-            Header, Operation, Response,
-            body::{Payload, read_body},
-            resource_path::ResourcePath,
+            Header, Operation, Response, body::Payload, resource_path::ResourcePath,
             response::FieldValue,
         },
         resources,
@@ -75,7 +73,7 @@ pub async fn answer(
     let path = ResourcePath::parse(call.head.path())?;
     // Strangers are sent away before anything is kept for them.
     let operation = resources::check(call, &path, &dispatch::signature(request))?;
-    let body = read_body(payload).await?;
+    let body = call.read(payload).await?;
     let deadline = Instant::now() + PATIENCE;
     let mut pauses = Pauses(POLL);
     let mut hops = 0;
@@ -279,6 +277,7 @@ async fn carry_out(worker: &Worker, sent: Sent) -> Result<Response> {
     let activity = dispatch::activity_id(&request);
     let call = dispatch::call(worker, &request, &activity);
     let path = ResourcePath::parse(call.head.path())?;
+    call.held.hold(sent.body.len())?;
     let operation = match resources::check(&call, &path, &dispatch::signature(&request)) {
         Ok(operation) => operation,
         Err(error) => return Ok(Response::error(&error, call.activity)),

@@ -13,10 +13,7 @@ use super::{
 use crate::{
     gateway::{
         call::Call,
-        protocol::{
-            Header, Response,
-            body::{Payload, read_body},
-        },
+        protocol::{Header, Response, body::Payload},
     },
     model::{
         charge,
@@ -40,8 +37,8 @@ const BATCH_OPERATIONS_MAX: usize = 100;
 pub async fn batch(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> Result<Response> {
     let container = call.container(db, coll)?;
     call.check_content_type()?;
-    let body = read_body(payload).await?;
-    let Value::Array(operations) = json::parse_value(&body)? else {
+    let body = call.read(payload).await?;
+    let Value::Array(operations) = call.parse_value(&body)? else {
         return Err(Error::bad_request(
             "the body of a batch must be an array of operations",
         ));

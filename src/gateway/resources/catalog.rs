@@ -6,11 +6,7 @@ use serde_json::{Map, Value};
 use crate::{
     gateway::{
         call::Call,
-        protocol::{
-            Header, Response,
-            body::{Payload, read_body},
-            response,
-        },
+        protocol::{Header, Response, body::Payload, response},
     },
     model::{
         charge,
@@ -23,7 +19,7 @@ use crate::{
 /// Reads the body of a resource.
 pub async fn object(call: &Call<'_>, payload: Payload) -> Result<Map<String, Value>> {
     call.check_content_type()?;
-    json::parse_object(&read_body(payload).await?)
+    call.parse_object(&call.read(payload).await?)
 }
 
 /// Returns the throughput that a new resource is to have, if the request names one.

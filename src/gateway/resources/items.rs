@@ -8,16 +8,12 @@ use super::consistency;
 use crate::{
     gateway::{
         call::Call,
-        protocol::{
-            Header, Response, Target,
-            body::{Payload, read_body},
-        },
+        protocol::{Header, Response, Target, body::Payload},
     },
     model::{
         charge,
         epk::Epk,
         error::{Error, ErrorKind, Result},
-        json,
         partition_key::{self, PartitionKey},
         patch::Patch,
         rid,
@@ -30,7 +26,7 @@ use crate::{
     shard::{
         guard::Guard,
         host::{Changes, Leader},
-        transaction::{self, Action, Done, Operation},
+        transaction::{self, Action, Done, Draft, Operation},
     },
 };
 
@@ -82,14 +78,8 @@ pub async fn create(
 ) -> Result<Response> {
     let container = call.container(db, coll)?;
     call.check_content_type()?;
-    let body = read_body(payload).await?;
-    let object = json::parse_object(&body)?;
-    let key = agreed_key(call, &container, &object)?;
-    let draft = transaction::draft(
-        &object,
-        &container.container.definition.unique_keys,
-        container.indexer.as_ref(),
-    )?;
+    let body = call.read(payload).await?;
+    let (key, draft) = drafted(call, &container, &body)?;
     let id = draft.item.id.clone();
     let action = if upsert {
         Action::Upsert(draft)
@@ -97,6 +87,23 @@ pub async fn create(
         Action::Create(draft)
     };
     change(call, &container, &key, id, action, body.len()).await
+}
+
+/// Makes the draft of an item, and tells its partition key. The values of its body, which may take
+/// many times its bytes, are gone when this returns: before the request waits for anything.
+fn drafted(
+    call: &Call<'_>,
+    container: &ContainerRoute,
+    body: &[u8],
+) -> Result<(PartitionKey, Draft)> {
+    let object = call.parse_object(body)?;
+    let key = agreed_key(call, container, &object)?;
+    let draft = transaction::draft(
+        &object,
+        &container.container.definition.unique_keys,
+        container.indexer.as_ref(),
+    )?;
+    Ok((key, draft))
 }
 
 pub async fn replace(
@@ -108,14 +115,8 @@ pub async fn replace(
 ) -> Result<Response> {
     let container = call.container(db, coll)?;
     call.check_content_type()?;
-    let body = read_body(payload).await?;
-    let object = json::parse_object(&body)?;
-    let key = agreed_key(call, &container, &object)?;
-    let draft = transaction::draft(
-        &object,
-        &container.container.definition.unique_keys,
-        container.indexer.as_ref(),
-    )?;
+    let body = call.read(payload).await?;
+    let (key, draft) = drafted(call, &container, &body)?;
     let id = addressed_id(&container, &place(&container, &key), coll, id).await?;
     change(
         call,
@@ -138,8 +139,8 @@ pub async fn patch(
     let container = call.container(db, coll)?;
     let key = partition_key(call, &container)?;
     call.check_content_type()?;
-    let body = read_body(payload).await?;
-    let action = patch_action(Patch::from_json(&body)?)?;
+    let body = call.read(payload).await?;
+    let action = patch_action(Patch::from_value(call.parse_value(&body)?)?)?;
     let id = addressed_id(&container, &place(&container, &key), coll, id).await?;
     change(call, &container, &key, id.into_owned(), action, body.len()).await
 }

@@ -18,12 +18,7 @@ use std::slice;
 
 use super::{
     call::Call,
-    protocol::{
-        Operation, Response, Target,
-        body::{Payload, read_body},
-        resource_path::ResourcePath,
-        rights,
-    },
+    protocol::{Operation, Response, Target, body::Payload, resource_path::ResourcePath, rights},
 };
 use crate::{
     gateway::auth::AuthHeaders,
@@ -66,7 +61,7 @@ pub async fn answer(
         Payload::Whole(_) => payload,
         // Read even for a request that is refused (429, 404): a connection whose body is left unread
         // must be closed, and a client that still sends would lose the answer.
-        Payload::Incoming(..) => Box::pin(read_body(payload)).await?.into(),
+        Payload::Incoming(..) => Box::pin(call.read(payload)).await?.into(),
     };
     if call.worker.shared.openings.left() > 0 {
         Box::pin(open_first(call, &operation)).await?;

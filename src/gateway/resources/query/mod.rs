@@ -16,11 +16,7 @@ use super::{consistency, feeds, items};
 use crate::{
     gateway::{
         call::Call,
-        protocol::{
-            Header, Response,
-            body::{Payload, read_body},
-            response,
-        },
+        protocol::{Header, Response, body::Payload, response},
     },
     model::{
         charge,
@@ -117,8 +113,10 @@ struct Asked {
 }
 
 impl Asked {
-    async fn read(payload: Payload) -> Result<Self> {
-        Self::of_body(&read_body(payload).await?)
+    async fn read(call: &Call<'_>, payload: Payload) -> Result<Self> {
+        let body = call.read(payload).await?;
+        call.held.hold_parsed(&body)?;
+        Self::of_body(&body)
     }
 
     fn of_body(body: &[u8]) -> Result<Self> {
@@ -170,7 +168,7 @@ pub async fn query(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> R
     let begun = Instant::now();
     let container = call.container(db, coll)?;
     items::admit(call, &container)?;
-    let body = read_body(payload).await?;
+    let body = call.read(payload).await?;
     // Held until the answer is there: a client that goes away drops it, and the work stops.
     let alive = Arc::new(());
     let meter = QueryMeter::new(&call.worker.queries, Arc::downgrade(&alive))?;

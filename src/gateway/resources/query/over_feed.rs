@@ -9,11 +9,7 @@ use super::{Asked, invalid_token, page_bounds};
 use crate::{
     gateway::{
         call::Call,
-        protocol::{
-            Header, Response,
-            body::{Payload, read_body},
-            response,
-        },
+        protocol::{Header, Response, body::Payload, response},
     },
     model::{charge, error::Result},
     query::{QueryMeter, Rows},
@@ -29,7 +25,7 @@ pub async fn over_feed(
     plural: &str,
     resources: Vec<Value>,
 ) -> Result<Response> {
-    let body = read_body(payload).await?;
+    let body = call.read(payload).await?;
     let alive = Arc::new(());
     let queries = &call.worker.queries;
     let meter = QueryMeter::new(queries, Arc::downgrade(&alive))?;

@@ -17,7 +17,7 @@ use crate::{
 /// Answers how to run a query on the ranges of a container.
 pub async fn sdk_plan(call: &Call<'_>, db: &str, coll: &str, payload: Payload) -> Result<Response> {
     let container = call.container(db, coll)?;
-    let asked = Asked::read(payload).await?;
+    let asked = Asked::read(call, payload).await?;
     let query = asked.parse(call, &container.computed)?;
     let definition = &container.container.definition.partition_key;
     let paths: Vec<String> = definition
