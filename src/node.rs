@@ -42,7 +42,7 @@ use crate::{
             host_policy::HostPolicy,
             keys::{KeyOrigin, KeySource, is_loopback},
         },
-        call::Shared,
+        call::{Shared, Unsent},
         health::{self, Health, Running, order_auth::OrderAuth},
         http::{server, tls::CertificateFiles},
         protocol::body::BodyBounds,
@@ -242,7 +242,10 @@ async fn serve(settings: Settings, bounds: MemoryBounds, metrics: Exporter) -> R
             parsed: ByteBudget::new(bounds.parsed_bodies),
             deadline: Duration::from_secs(server.body_seconds),
         },
-        unsent: ByteBudget::new(settings.limits.node_inflight_bytes_max),
+        unsent: Unsent {
+            large: ByteBudget::new(settings.limits.node_inflight_bytes_max),
+            small: ByteBudget::new(settings.limits.node_inflight_bytes_max),
+        },
     });
     let health_member = shared.member.clone();
     if let Some(member) = &health_member {

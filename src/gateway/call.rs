@@ -53,8 +53,14 @@ pub struct Shared {
     /// What all queries of the node share.
     pub queries: Arc<QueryScheduler>,
     pub bodies: BodyBounds,
-    /// Bytes of large answers that their clients have not taken yet.
-    pub unsent: Arc<ByteBudget>,
+    pub unsent: Unsent,
+}
+
+/// Bytes of answers that their clients have not taken yet. Large ones do not keep small ones from
+/// being sent.
+pub struct Unsent {
+    pub large: Arc<ByteBudget>,
+    pub small: Arc<ByteBudget>,
 }
 
 /// One gateway worker: what is shared, and the router on its thread.

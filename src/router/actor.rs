@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use actix::prelude::*;
 use arc_swap::ArcSwap;
+use tokio::sync::Semaphore;
 
 use super::{
     continuation::{KeyContinuation, Resume},
@@ -17,6 +18,7 @@ use crate::{
         item::EtagCondition,
     },
     shard::{
+        answer::AnswerBudget,
         commit::Reply,
         feed::{self, FeedPage},
         host::{Changes, ShardHandle},
@@ -167,19 +169,21 @@ pub struct ReadPage {
     pub session: Option<SessionToken>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ItemsPage {
     pub items: Vec<PageItem>,
     pub continuation: Option<KeyContinuation>,
     /// When the first of the items falls due.
     pub first_due: Option<i64>,
+    /// The room that the items take, for as long as they are there.
+    pub room: Arc<AnswerBudget>,
 }
 
 impl Handler<ReadPage> for Router {
     type Result = ResponseFuture<Result<Answer<ItemsPage>>>;
 
     fn handle(&mut self, request: ReadPage, _: &mut Self::Context) -> Self::Result {
-        Box::pin(off_the_event_loop(move || request.read()))
+        Box::pin(page_off_the_event_loop(move || request.read()))
     }
 }
 
@@ -242,6 +246,7 @@ impl ReadPage {
                 items: page.items,
                 continuation,
                 first_due: page.first_due,
+                room: page.room,
             },
             served,
         })
@@ -263,7 +268,7 @@ impl Handler<ReadChanges> for Router {
     type Result = ResponseFuture<Result<Answer<FeedPage>>>;
 
     fn handle(&mut self, request: ReadChanges, _: &mut Self::Context) -> Self::Result {
-        Box::pin(off_the_event_loop(move || {
+        Box::pin(page_off_the_event_loop(move || {
             request.scope.over_splits(|| request.read())
         }))
     }
@@ -303,6 +308,19 @@ impl ReadChanges {
             served: Served::by(range_id, lsn),
         })
     }
+}
+
+/// Pages that are read at a time; each has blocks of the engine in hand.
+const PAGE_READERS_MAX: usize = 32;
+static PAGE_READERS: Semaphore = Semaphore::const_new(PAGE_READERS_MAX);
+
+/// Reads a page on the blocking pool when it is its turn.
+async fn page_off_the_event_loop<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let turn = PAGE_READERS.acquire().await;
+    let _turn = turn.map_err(|_| Error::unavailable("the node is stopping"))?;
+    off_the_event_loop(read).await
 }
 
 /// Runs what may wait for the disk on the blocking pool.

@@ -1,9 +1,14 @@
 //! The change feed, latest version: every live item once, at its last change, in the order of
 //! changes.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
-use super::view::ShardView;
+use super::{
+    answer::{AnswerBudget, Overflow},
+    view::ShardView,
+};
 use crate::{
     expiry::earlier,
     model::{
@@ -38,6 +43,8 @@ pub struct FeedPage {
     pub more: bool,
     /// When the first of the items expires.
     pub first_due: Option<i64>,
+    /// The room that the items take, for as long as they are there.
+    pub room: Arc<AnswerBudget>,
 }
 
 /// Changes to items of `range`. A transaction is never split over two pages.
@@ -48,6 +55,7 @@ pub fn page(
     items_max: usize,
     bytes_max: usize,
 ) -> Result<FeedPage> {
+    let room = AnswerBudget::new(Overflow::Fail);
     let committed = view.lsn();
     let begin = match start {
         Start::After(lsn) => Position::after_lsn(lsn),
@@ -57,6 +65,7 @@ pub fn page(
                 after: committed,
                 more: false,
                 first_due: None,
+                room,
             });
         }
         Start::Time(ts) => first_at_or_after(view, ts)?,
@@ -76,29 +85,32 @@ pub fn page(
         let (position, version) = keys::feed_position(key)
             .zip(VersionRef::decode(value))
             .ok_or_else(damaged)?;
-        let full = items.len() >= items_max || bytes + version.size as usize > bytes_max;
-        if position.lsn != last_lsn
-            && ((full && !items.is_empty()) || examined >= PAGE_EXAMINED_MAX)
-        {
+        let size = version.size as usize;
+        let begins = position.lsn != last_lsn;
+        let full = items.len() >= items_max || bytes + size > bytes_max;
+        let ends = begins && ((full && !items.is_empty()) || examined >= PAGE_EXAMINED_MAX);
+        let is_wanted = range.contains(version.place());
+        if ends || is_wanted && !take_room(&room, size, items.is_empty(), begins)? {
             return Ok(FeedPage {
                 items,
                 after: last_lsn,
                 more: true,
                 first_due,
+                room,
             });
         }
         last_lsn = position.lsn;
-        if range.contains(version.place())
-            && let Some(stored) = view.live(version.document_key)?
-            // A later write has moved the item further down the feed.
-            && stored.header.position == position
-        {
-            bytes += stored.body().len();
-            first_due = earlier(
-                first_due,
-                view.expiry_of(stored.header.ts, stored.header.ttl),
-            );
-            items.push(stored);
+        if is_wanted {
+            match view.live(version.document_key)? {
+                Some(stored) if stored.header.position == position => {
+                    bytes += stored.body().len();
+                    let due = view.expiry_of(stored.header.ts, stored.header.ttl);
+                    first_due = earlier(first_due, due);
+                    items.push(stored);
+                }
+                // A later write has moved the item further down the feed.
+                _ => room.give_back(size),
+            }
         }
         scan.advance();
     }
@@ -107,7 +119,22 @@ pub fn page(
         after: committed,
         more: false,
         first_due,
+        room,
     })
+}
+
+/// Makes room for an item before it is read. Returns false if the page must end before it, because
+/// too many bytes are in flight. The rest of a transaction comes with its beginning.
+fn take_room(room: &AnswerBudget, bytes: usize, is_first: bool, begins: bool) -> Result<bool> {
+    match room.take_for_page(bytes) {
+        Ok(()) => Ok(true),
+        Err(busy) if is_first => Err(busy),
+        Err(_) if begins => Ok(false),
+        Err(_) => {
+            room.take_beyond(bytes);
+            Ok(true)
+        }
+    }
 }
 
 /// Returns the first change at or after a second, by bisection: time order is feed order.

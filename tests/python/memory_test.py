@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import threading
 import time
 from pathlib import Path
@@ -223,6 +224,89 @@ def test_memory_is_given_back(bound):
     bytes_max = MEMORY_BYTES // 2
     wait_until(lambda: bound.resident_bytes() < bytes_max, f"less than {bytes_max} bytes are resident")
     assert reads_work(bound)
+
+
+BODIES = {
+    "empty objects": ",".join(["{}"] * 550_000),
+    "small objects": ",".join(['{"":0}'] * 60_000),
+    "numbers": ",".join(map(str, range(250_000))),
+    "texts": ",".join(f'"{n}"' for n in range(150_000)),
+}
+
+
+def make_container(node, name):
+    assert node.raw("POST", "/dbs/d/colls", body={"id": name, "partitionKey": {"paths": ["/pk"]}}).status in (201, 409)
+    return f"/dbs/d/colls/{name}/docs"
+
+
+@pytest.mark.parametrize("kind", BODIES)
+def test_writes_of_many_values_at_a_time_are_refused_before_the_node_is_killed(bound, kind):
+    docs, answers = make_container(bound, "written"), []
+
+    def write(n):
+        body = f'{{"id":"{kind} {n}","pk":"p","a":[{BODIES[kind]}]}}'
+        for _ in range(ASKED_EACH):
+            connection = bound.connection(ANSWER_SECONDS_MAX)
+            answers.append(bound.raw("POST", docs, headers=KEY, body=body, connection=connection))
+            connection.close()
+            if answers[-1].status == 201:
+                break
+            time.sleep(0.5)
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert bound.process.poll() is None, "the node was killed"
+    assert not bound.cgroup.kills()
+    for answer in answers:
+        assert answer.status in (201, 429), answer
+        assert answer.status != 429 or int(answer.headers["x-ms-retry-after-ms"]) > 0
+    print(kind, sorted(answer.status for answer in answers), "peak", bound.cgroup.peak())
+    assert any(answer.status == 201 for answer in answers)
+    assert reads_work(bound)
+
+
+def test_item_whose_values_cannot_fit_is_refused_by_name(bound):
+    docs = make_container(bound, "written")
+    body = f'{{"id":"huge","pk":"p","a":[{",".join(["0"] * 1_000_000)}]}}'
+    answer = bound.raw("POST", docs, headers=KEY, body=body)
+    assert answer.status == 413, answer
+    assert "values of the body" in answer.message
+
+
+@pytest.mark.parametrize("feed", [{}, {"A-IM": "Incremental feed"}])
+def test_pages_that_nobody_takes_are_bounded(bound, feed):
+    docs = make_container(bound, "read")
+    for n in range(3):
+        item = {"id": str(n), "pk": "p", "text": "z" * 1_300_000}
+        upsert = {**KEY, "x-ms-documentdb-is-upsert": "true"}
+        assert bound.raw("POST", docs, headers=upsert, body=item).status in (200, 201)
+    assert bound.raw("POST", docs, headers=upsert, body={"id": "small", "pk": "p"}).status in (200, 201)
+    fields = {**signed_headers("GET", docs), "x-ms-max-item-count": "-1", **feed}
+    head = f"GET {docs} HTTP/1.1\r\nHost: localhost\r\n" + "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    wires = []
+    try:
+        for _ in range(200):
+            wire = socket.socket()
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            wire.connect(("127.0.0.1", bound.port))
+            wire.sendall(head.encode() + b"\r\n")
+            wires.append(wire)
+        time.sleep(4)
+        assert bound.process.poll() is None, "the node was killed"
+        assert not bound.cgroup.kills()
+        assert bound.raw("GET", f"{docs}/small", headers=KEY).status == 200, "small answers go on"
+        answer = bound.raw("GET", docs, headers={"x-ms-max-item-count": "-1", **feed})
+        assert answer.status == 429, answer
+        assert int(answer.headers["x-ms-retry-after-ms"]) > 0
+    finally:
+        for wire in wires:
+            wire.close()
+    ask = lambda: bound.raw("GET", docs, headers={"x-ms-max-item-count": "-1", **feed}).status == 200
+    wait_until(ask, "the pages of clients that have gone are given back")
+    print("peak", bound.cgroup.peak(), "resident", bound.resident_bytes())
 
 
 def test_settings_above_the_memory_are_warned_about(bound):

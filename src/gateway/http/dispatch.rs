@@ -2,6 +2,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
+use bytes::Bytes;
 use http::{
     Method,
     header::{AUTHORIZATION, DATE, HOST, HeaderValue, ORIGIN},
@@ -17,7 +18,7 @@ use crate::{
         auth::AuthHeaders,
         call::{Call, Head, Reached, Worker},
         protocol::{
-            Header, Response,
+            Header, Operation, Response,
             body::{Held, Payload},
             resource_path::ResourcePath,
             rights,
@@ -84,7 +85,9 @@ pub(super) fn signature(request: &Request) -> AuthHeaders<'_> {
     }
 }
 
-/// Answers below this are not counted: there are as many as there are requests.
+/// Answers below this are not counted: they take no more than their requests did.
+const COUNTED_ANSWER_BYTES_MIN: usize = 4 * 1024;
+/// Answers from this on are counted as large.
 const LARGE_ANSWER_BYTES: usize = 64 * 1024;
 /// When a client whose answer did not fit into the node's bound should try again.
 const UNSENT_RETRY_MS: u32 = 100;
@@ -116,14 +119,14 @@ async fn respond_to(worker: &Worker, request: &Request, body: RequestBody) -> An
     let activity = activity_id(request);
     let call = call(worker, request, &activity);
     let payload = Payload::from(body);
-    let answered = match (check_host(&call, request), &worker.shared.member) {
+    let mut answered = match (check_host(&call, request), &worker.shared.member) {
         (Err(foreign), _) => Err(foreign),
         (Ok(()), None) => answer(&call, request, payload).await,
         (Ok(()), Some(member)) => Box::pin(forward::answer(&call, request, payload, member)).await,
     };
-    let reserved = match &answered {
-        Ok(response) if response.body.len() >= LARGE_ANSWER_BYTES => {
-            Some(reserve_answer(&call, response.body.len()))
+    let reserved = match &mut answered {
+        Ok(response) if response.body.len() >= COUNTED_ANSWER_BYTES_MIN => {
+            Some(reserve_answer(&call, response))
         }
         _ => None,
     };
@@ -199,22 +202,34 @@ fn check_origin(request: &Request) -> Result<()> {
     }
 }
 
-/// Counts a large answer until its client has taken it. Reads are refused while too many bytes
-/// wait for slow clients; what was written is told in any case.
-fn reserve_answer(call: &Call<'_>, bytes: usize) -> Result<Reserved> {
+/// Counts an answer until its client has taken it. While too many bytes wait for slow clients,
+/// reads are refused, and what was written is told without the item; the rows of a batch, whose
+/// items are bounded elsewhere, are told in any case.
+fn reserve_answer(call: &Call<'_>, response: &mut Response) -> Result<Reserved> {
+    let bytes = response.body.len();
     let unsent = &call.worker.shared.unsent;
+    let unsent = match bytes >= LARGE_ANSWER_BYTES {
+        true => &unsent.large,
+        false => &unsent.small,
+    };
+    if let Some(reserved) = unsent.take(bytes) {
+        return Ok(reserved);
+    }
     let path = ResourcePath::parse(call.head.path())?;
-    if rights::writes(&resources::operation_of(call, &path)) {
+    let operation = resources::operation_of(call, &path);
+    if matches!(operation, Operation::Batch(_)) {
         return Ok(unsent.take_beyond(bytes));
     }
-    unsent.take(bytes).ok_or_else(|| {
-        let mut error = Error::new(
-            ErrorKind::Overloaded,
-            "answers that their clients do not take fill the memory that limits.node_inflight_bytes_max allows",
-        );
-        error.retry_after_ms = Some(UNSENT_RETRY_MS);
-        error
-    })
+    if rights::writes(&operation) {
+        response.body = Bytes::new();
+        return Ok(unsent.take_beyond(0));
+    }
+    let mut error = Error::new(
+        ErrorKind::Overloaded,
+        "answers that their clients do not take fill the memory that limits.node_inflight_bytes_max allows",
+    );
+    error.retry_after_ms = Some(UNSENT_RETRY_MS);
+    Err(error)
 }
 
 async fn answer(call: &Call<'_>, request: &Request, payload: Payload) -> Result<Response> {

@@ -17,6 +17,7 @@ use crate::{
     },
     shard::{
         decide::{
+            answer::{AnswerBudget, Overflow},
             purge::EngineLanes,
             transaction::{self, Done},
         },
@@ -33,6 +34,8 @@ pub struct Page {
     pub items: Vec<PageItem>,
     /// When the first of the items expires.
     pub first_due: Option<i64>,
+    /// The room that its items take, for as long as they are there.
+    pub room: Arc<AnswerBudget>,
     bytes: usize,
     items_max: usize,
     bytes_max: usize,
@@ -50,6 +53,7 @@ impl Page {
         Self {
             items: Vec::new(),
             first_due: None,
+            room: AnswerBudget::new(Overflow::Fail),
             bytes: 0,
             items_max,
             bytes_max,
@@ -60,6 +64,15 @@ impl Page {
     pub fn has_room_for(&self, bytes: usize) -> bool {
         self.items.is_empty()
             || (self.items.len() < self.items_max && self.bytes + bytes <= self.bytes_max)
+    }
+
+    /// Makes room for an item. Returns false if the page must end before it, because too many bytes
+    /// are in flight; fails if it would be the first.
+    fn take_room(&self, bytes: usize) -> Result<bool> {
+        match self.room.take_for_page(bytes) {
+            Err(busy) if self.items.is_empty() => Err(busy),
+            taken => Ok(taken.is_ok()),
+        }
     }
 
     fn push(&mut self, item: PageItem, due: Option<i64>) {
@@ -191,7 +204,8 @@ impl ShardView {
             };
             let stored = decode(value)?;
             if self.is_live_document(&stored, now) && !skip(key) {
-                if !page.has_room_for(stored.body().len()) {
+                let bytes = stored.body().len();
+                if !page.has_room_for(bytes) || !page.take_room(bytes)? {
                     return Ok(Some(key.to_vec()));
                 }
                 let stored = decode(Bytes::copy_from_slice(value))?;

@@ -1,4 +1,4 @@
-//! The bytes of items in the answer to a batch: bounded for one answer as pages are, and for all
+//! The bytes of items in the answer to a batch, or in a page of a feed: bounded for one answer, and for all
 //! answers in flight together.
 
 use std::sync::{
@@ -11,8 +11,8 @@ use crate::model::error::{Error, ErrorKind, Result};
 
 /// Items in the answer to one batch.
 pub const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Items in the answers to all batches that are decided, put together or being sent, unless the
-/// node's memory is small.
+/// Items in the answers to all batches that are decided, put together or being sent, and in all pages that are put together,
+/// unless the node's memory is small.
 const IN_FLIGHT_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long a client should wait when too many answers are in flight.
 const RETRY_MS: u32 = 100;
@@ -35,7 +35,7 @@ impl InFlight {
 
 static IN_FLIGHT: InFlight = InFlight::new();
 
-/// Sets how many bytes of items the answers to batches in flight may have.
+/// Sets how many bytes of items the answers in flight may have.
 pub fn set_in_flight_bytes_max(bytes: usize) {
     IN_FLIGHT.bytes_max.store(bytes, Ordering::Relaxed);
 }
@@ -51,8 +51,7 @@ pub enum Overflow {
     Minimal,
 }
 
-/// The room for items in the answer to one batch. What it takes is given back when the answer is
-/// gone.
+/// The room for items in the answer to one batch, or in one page. What it takes is given back when the answer is gone.
 #[derive(Debug)]
 pub struct AnswerBudget {
     overflow: Overflow,
@@ -108,19 +107,46 @@ impl AnswerBudget {
             self.is_full.store(true, Ordering::Relaxed);
             return Err(too_large());
         }
+        let shared = self.take_of_all(bytes);
+        if shared.is_err() {
+            self.taken.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        shared
+    }
+
+    /// Takes bytes of what all answers share.
+    fn take_of_all(&self, bytes: usize) -> Result<()> {
         let in_flight = self.in_flight.bytes.fetch_add(bytes, Ordering::Relaxed);
         let bytes_max = self.in_flight.bytes_max.load(Ordering::Relaxed);
-        if in_flight + bytes > bytes_max {
-            self.in_flight.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.taken.fetch_sub(bytes, Ordering::Relaxed);
-            let mut error = Error::new(
-                ErrorKind::Overloaded,
-                format!("the answers to batches in flight have more than {bytes_max} bytes"),
-            );
-            error.retry_after_ms = Some(RETRY_MS);
-            return Err(error);
+        if in_flight + bytes <= bytes_max {
+            return Ok(());
         }
+        self.in_flight.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let mut error = Error::new(
+            ErrorKind::Overloaded,
+            format!("the answers in flight have more than {bytes_max} bytes of items"),
+        );
+        error.retry_after_ms = Some(RETRY_MS);
+        Err(error)
+    }
+
+    /// Makes room for an item of a page; how large that may be is for its reader to say.
+    pub fn take_for_page(&self, bytes: usize) -> Result<()> {
+        self.take_of_all(bytes)?;
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Makes room for what a page must have, however much is in flight.
+    pub fn take_beyond(&self, bytes: usize) {
+        self.in_flight.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives room back that turned out not to be needed.
+    pub fn give_back(&self, bytes: usize) {
+        self.in_flight.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -210,7 +236,10 @@ mod tests {
         }
         let late = next();
         assert_eq!(status(&late, true), (429, false));
+        assert_eq!(late.take_for_page(LARGE).unwrap_err().status(), 429);
         drop(first);
+        late.take_for_page(LARGE).unwrap();
+        late.give_back(LARGE);
         assert_eq!(status(&late, true), (200, true));
         drop((others, late));
         assert_eq!(in_flight.bytes.load(Ordering::Relaxed), 0);
