@@ -274,6 +274,7 @@ mod tests {
     /// Lanes in memory.
     #[derive(Default)]
     struct MemoryLanes {
+        lsn: u64,
         feed: BTreeMap<Position, (i64, ItemTtl)>,
         own: BTreeSet<OwnCursor>,
     }
@@ -312,9 +313,9 @@ mod tests {
 
     impl MemoryLanes {
         fn write(&mut self, ts: i64, ttl: ItemTtl) {
-            let last = self.feed.keys().last().map_or(0, |last| last.lsn);
+            self.lsn += 1;
             let position = Position {
-                lsn: last + 1,
+                lsn: self.lsn,
                 index: 0,
             };
             self.feed.insert(position, (ts, ttl));

@@ -42,10 +42,12 @@ impl EngineError {
 
 impl std::error::Error for EngineError {}
 
+type Failure = fn(String) -> EngineError;
+
 /// What RocksDB's message says, where its error kind says too little: the crate passes no subcode
-/// on. The text goes before the kind, because RocksDB wraps what the system said: a file that
-/// cannot be opened for want of a descriptor is `Corruption` at the end of a recovery.
-const BY_TEXT: [(&str, fn(String) -> EngineError); 5] = [
+/// on. The text goes before the kind, because RocksDB may wrap what the system said in an error of
+/// another kind.
+const BY_TEXT: [(&str, Failure); 5] = [
     ("No space left on device", EngineError::Full),
     ("Disk quota exceeded", EngineError::Full),
     // Of the process, or of the whole system.
