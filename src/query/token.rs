@@ -161,7 +161,7 @@ impl QueryToken {
         };
         let token = read().ok_or_else(|| {
             Error::bad_request(format!(
-                "Invalid Continuation QueryToken '{}'",
+                "Invalid Continuation Token '{}'",
                 json::shorten(text)
             ))
         })?;
@@ -174,7 +174,7 @@ impl QueryToken {
 }
 
 pub fn invalid(why: &str) -> Error {
-    Error::bad_request(format!("Invalid Continuation QueryToken: {why}"))
+    Error::bad_request(format!("Invalid Continuation Token: {why}"))
 }
 
 #[cfg(test)]
@@ -280,7 +280,7 @@ mod tests {
             let error = QueryToken::parse(text, fingerprint("SELECT 1")).unwrap_err();
             assert_eq!(error.status(), 400);
             assert!(
-                error.message.contains("Invalid Continuation QueryToken"),
+                error.message.contains("Invalid Continuation Token"),
                 "{text}"
             );
         }

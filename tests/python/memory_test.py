@@ -227,7 +227,7 @@ def test_memory_is_given_back(bound):
 
 
 BODIES = {
-    "empty objects": ",".join(["{}"] * 550_000),
+    "empty objects": ",".join(["{}"] * 300_000),
     "small objects": ",".join(['{"":0}'] * 60_000),
     "numbers": ",".join(map(str, range(250_000))),
     "texts": ",".join(f'"{n}"' for n in range(150_000)),

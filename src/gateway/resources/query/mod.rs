@@ -279,6 +279,6 @@ pub fn cross_partition_disabled() -> Error {
 fn invalid_token(token: &str) -> Error {
     Error::new(
         ErrorKind::BadRequest,
-        format!("Invalid Continuation QueryToken '{}'", json::shorten(token)),
+        format!("Invalid Continuation Token '{}'", json::shorten(token)),
     )
 }
